@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from vaka.cli.bootstrap import apply_claude_files, config_context, load_flag_settings
+from vaka.cli.kit.bootstrap import apply_claude_files, config_context, load_flag_settings
 from vaka.cli.main import cli
 from vaka.config.claude_settings import SettingsFile
 from vaka.config.effective_settings import effective_settings

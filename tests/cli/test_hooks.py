@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.cli.shell import Shell, call_line, say_line
-from vaka.cli.bootstrap import load_flag_settings
+from vaka.cli.kit.bootstrap import load_flag_settings
 from vaka.cli.settings_source import CommandSettings
 
 

@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from tests.cli.chat.chat_terminal import CTRL_D, ENTER, ChatTerminal
 from tests.cli.shell import Shell
-from vaka.cli.bootstrap import collect_secrets
+from vaka.cli.kit.bootstrap import collect_secrets
 from vaka.cli.main import cli
 from vaka.core.session.redaction import Secrets
 from vaka.core.types.errors import AuthenticationFailed, ConfigError

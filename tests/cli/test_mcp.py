@@ -17,7 +17,7 @@ from tests.cli.shell import Shell, call_line, say_line
 from vaka.agents.react import Agent
 from vaka.cli.command_table import COMMANDS
 from vaka.cli.completion import add_completers
-from vaka.cli.errors import describe_error
+from vaka.cli.kit.errors import describe_error
 from vaka.cli.main import cli
 from vaka.mcp.definition import parse_servers
 from vaka.models.scripted import Scripted

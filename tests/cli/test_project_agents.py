@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.runtime.runtime_fixtures import write
-from vaka.cli.bootstrap import load_flag_settings
+from vaka.cli.kit.bootstrap import load_flag_settings
 from vaka.cli.main import cli
 from vaka.cli.project_agents import project_agent_names
 

@@ -2,7 +2,7 @@
 
 from io import StringIO
 
-from vaka.cli.render import StatusLine
+from vaka.cli.kit.render import StatusLine
 
 STEPS = ("loading it …", "loading it … 0.5 s", "loading it … 1.0 s", "it is ready (1.2 s)")
 

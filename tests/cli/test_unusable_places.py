@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.cli.shell import Shell
-from vaka.cli.errors import UsageError
+from vaka.cli.kit.errors import UsageError
 from vaka.cli.turn.input import decode_stdin
 
 

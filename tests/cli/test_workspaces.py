@@ -13,7 +13,7 @@ from inline_snapshot import snapshot
 
 import vaka
 from tests.cli.shell import Shell, call_line, say_line
-from vaka.cli.errors import ErrorDescription, Quit, UsageError, describe_error
+from vaka.cli.kit.errors import ErrorDescription, Quit, UsageError, describe_error
 from vaka.cli.main import cli
 from vaka.config.options import Workspace
 from vaka.core.types.control import RunSettings

@@ -14,7 +14,7 @@ import pytest
 from tests.cli.shell import say_line
 from tests.cli.test_docs import commands_below
 from vaka.cli.command_table import COMMANDS
-from vaka.cli.options import flag_of
+from vaka.cli.kit.options import flag_of
 from vaka.config.options import Permissions
 from vaka.config.setting_keys import SETTING_KEYS, settings_of
 from vaka.runtime.one_shot import RuntimeOptions

@@ -15,8 +15,8 @@ from tests.server.conftest import KnownTokens, NoLimits
 from vaka.models import MeteredModel, PriceList
 from vaka.runtime.runtime import Runtime
 from vaka.server.app import create_app
-from vaka.server.guard import Guard
-from vaka.server.service import AgentService
+from vaka.server.kit.guard import Guard
+from vaka.server.kit.service import AgentService
 from vaka.server.settings import ServerSettings
 from vaka.testing import ScriptedModel, call, say
 

@@ -25,7 +25,7 @@ from vaka.core.types.progress import TurnCancelled, TurnCompleted, TurnInterrupt
 from vaka.runtime.options import Environment
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
-from vaka.server.problems import Problem
+from vaka.server.kit.problems import Problem
 from vaka.server.sse import wait_while_connected
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock

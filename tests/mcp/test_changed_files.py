@@ -11,7 +11,7 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
-from vaka.cli import bootstrap
+from vaka.cli.kit import bootstrap
 from vaka.cli.settings_source import follow_settings
 from vaka.core.types.monitor import Logged, McpChanged
 from vaka.runtime import options

@@ -13,12 +13,12 @@ import vaka
 from vaka.agents.react import Agent
 from vaka.runtime.runtime import Runtime
 from vaka.server.app import create_app
-from vaka.server.guard import Credentials, Guard
 from vaka.server.http_protocol import BoundedHttpProtocol
+from vaka.server.kit.guard import Credentials, Guard
+from vaka.server.kit.principal import SCOPES, Principal
+from vaka.server.kit.problems import Problem
+from vaka.server.kit.service import AgentService
 from vaka.server.listen import open_socket
-from vaka.server.principal import SCOPES, Principal
-from vaka.server.problems import Problem
-from vaka.server.service import AgentService
 from vaka.server.settings import ServerSettings
 from vaka.server.socket_protocol import BoundedSocketProtocol
 from vaka.testing import ScriptedModel

@@ -16,7 +16,7 @@ from vaka.agents.react import Agent
 from vaka.config.server_tables import FEATURE_NAMES
 from vaka.core.ports.tool import ToolContext
 from vaka.server.a2a.tasks import make_task_id, read_task_id
-from vaka.server.problems import Problem
+from vaka.server.kit.problems import Problem
 from vaka.server.settings import ServerSettings
 from vaka.testing import call, say
 from vaka.tools.client_tool import ClientTool

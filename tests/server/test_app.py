@@ -11,10 +11,10 @@ from vaka.agents.react import Agent
 from vaka.core.types.errors import Suspended
 from vaka.core.types.ids import Cursor
 from vaka.runtime.runtime import Runtime
-from vaka.server.guard import Guard
-from vaka.server.principal import Principal
-from vaka.server.problems import Problem
-from vaka.server.service import AgentService, PromptInput
+from vaka.server.kit.guard import Guard
+from vaka.server.kit.principal import Principal
+from vaka.server.kit.problems import Problem
+from vaka.server.kit.service import AgentService, PromptInput
 from vaka.server.settings import ServerSettings
 from vaka.testing import call, say
 

@@ -16,8 +16,8 @@ from tests.server.rest.test_turns import Gate
 from tests.server.ws.conftest import connect_client
 from tests.server.ws.test_slow_clients import wait_until
 from vaka.agents.react import Agent
-from vaka.server.bodies import check_json
-from vaka.server.problems import Problem
+from vaka.server.kit.bodies import check_json
+from vaka.server.kit.problems import Problem
 from vaka.server.settings import ServerSettings
 from vaka.testing import call, say
 from vaka.tools.client_tool import ClientTool

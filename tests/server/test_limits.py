@@ -2,9 +2,9 @@
 
 import pytest
 
+from vaka.server.kit.principal import Principal
+from vaka.server.kit.problems import Problem
 from vaka.server.limits import FailedAttempts, RateLimiter, TokenBuckets
-from vaka.server.principal import Principal
-from vaka.server.problems import Problem
 from vaka.testing.clock import FakeClock
 
 KIM = Principal(id="kim", key="ak_1")

@@ -14,8 +14,8 @@ from websockets.asyncio.client import ClientConnection
 import vaka
 from tests.server.conftest import Serve, Served
 from vaka.agents.react import Agent
+from vaka.server.kit.principal import Principal
 from vaka.server.limits import RateLimiter
-from vaka.server.principal import Principal
 from vaka.server.settings import ServerSettings
 from vaka.testing import FakeClock, call, calls, say, stall
 

@@ -17,8 +17,8 @@ from vaka.runtime.options import Environment
 from vaka.runtime.runtime import Runtime
 from vaka.server.app import open_service
 from vaka.server.health import READY_SECONDS, StoreProbe
+from vaka.server.kit.principal import LOCAL_PRINCIPAL
 from vaka.server.listen import StoppableServer, open_socket
-from vaka.server.principal import LOCAL_PRINCIPAL
 from vaka.stores.postgres import PostgresStore
 from vaka.testing import say
 from vaka.testing.clock import FakeClock

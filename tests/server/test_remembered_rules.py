@@ -13,7 +13,7 @@ from tests.server.conftest import PRINCIPALS, Serve, Served
 from vaka.agents.react import Agent
 from vaka.config.options import Workspace
 from vaka.middleware import Ask
-from vaka.server.principal import Principal
+from vaka.server.kit.principal import Principal
 from vaka.testing import call, say
 
 API = "/api/v1"

@@ -14,7 +14,7 @@ from vaka.agents.react import Agent
 from vaka.config.server_tables import FEATURE_NAMES
 from vaka.runtime.remembered_rules import RememberedRule
 from vaka.server.doors import doors_of
-from vaka.server.guard import GuardedApp
+from vaka.server.kit.guard import GuardedApp
 from vaka.testing import call, say
 
 Scripted = Callable[..., Agent]

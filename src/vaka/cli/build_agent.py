@@ -16,9 +16,9 @@ import msgspec
 import vaka.tools
 from vaka.agents.coding_prompt import coding_instructions
 from vaka.agents.react import Agent, ToolLike, tool_name_of
-from vaka.cli.errors import UsageError
-from vaka.cli.options import expand_path
-from vaka.cli.stdout import reserve_stdout
+from vaka.cli.kit.errors import UsageError
+from vaka.cli.kit.options import expand_path
+from vaka.cli.kit.stdout import reserve_stdout
 from vaka.config.settings import Settings, settings_folder, trust_root_of
 from vaka.core.ports.agent import AgentKind, BindableTool
 from vaka.core.ports.tool import Tool

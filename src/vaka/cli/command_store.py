@@ -4,8 +4,8 @@ from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from vaka.cli.bootstrap import create_default_store_folder
-from vaka.cli.event_loop import CommandLoop
+from vaka.cli.kit.bootstrap import create_default_store_folder
+from vaka.cli.kit.event_loop import CommandLoop
 from vaka.config.settings import Settings
 from vaka.core.ports.store import Store
 from vaka.runtime.open_store import open_store

@@ -9,9 +9,9 @@ from urllib.parse import unquote, urlsplit
 import click
 from click.shell_completion import CompletionItem
 
-from vaka.cli.bootstrap import load_flag_settings, load_servers
+from vaka.cli.kit.bootstrap import load_flag_settings, load_servers
+from vaka.cli.kit.render import shorten
 from vaka.cli.project_agents import project_agent_names
-from vaka.cli.render import shorten
 from vaka.core.ports.store import SessionQuery, Store
 from vaka.core.types.errors import VakaError
 from vaka.models.catalog import PROVIDER_VENDORS, list_prices

@@ -9,8 +9,8 @@ import click
 import msgspec
 import yaml
 
-from vaka.cli.errors import FAILED, Quit
-from vaka.cli.render import as_printable
+from vaka.cli.kit.errors import FAILED, Quit
+from vaka.cli.kit.render import as_printable
 from vaka.config.definitions.context_layers import (
     ContextLayer,
     ContextLayerReference,

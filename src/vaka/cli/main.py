@@ -11,8 +11,8 @@ import click
 
 from vaka import __version__
 from vaka.cli.command_table import COMMANDS, find_command, format_examples, list_commands
-from vaka.cli.errors import CLOSED_PIPE, USAGE, Quit, describe_error
-from vaka.cli.stdout import discard_output_of_closed_terminal, flush_stdout
+from vaka.cli.kit.errors import CLOSED_PIPE, USAGE, Quit, describe_error
+from vaka.cli.kit.stdout import discard_output_of_closed_terminal, flush_stdout
 from vaka.core.types.errors import VakaError
 
 GC_THRESHOLD = 50_000

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from vaka.agents.react import Agent, ToolLike, tool_name_of
-from vaka.cli.bootstrap import (
+from vaka.cli.kit.bootstrap import (
     claude_files_of,
     config_context,
     load_flag_settings,
@@ -15,7 +15,7 @@ from vaka.cli.bootstrap import (
     print_notes,
     script_environment,
 )
-from vaka.cli.options import DEFINITION_SUFFIXES, expand_path
+from vaka.cli.kit.options import DEFINITION_SUFFIXES, expand_path
 from vaka.config.components import Components, components_in_force
 from vaka.config.definitions.folder import FOLDERS, list_files
 from vaka.config.setting_keys import SETTING_KEYS

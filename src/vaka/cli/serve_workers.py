@@ -15,7 +15,7 @@ from types import FrameType
 
 import click
 
-from vaka.cli.errors import FAILED, TERMINATED
+from vaka.cli.kit.errors import FAILED, TERMINATED
 
 MIN_LIFETIME = 2.0
 """Seconds; a worker that dies earlier counts as unable to start."""

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from vaka.cli.errors import UsageError
+from vaka.cli.kit.errors import UsageError
 from vaka.config.documents import replace_file
 from vaka.core.ports.store import SessionInfo
 from vaka.core.types.event import Event

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from vaka.agents.react import Agent
-from vaka.cli import bootstrap
+from vaka.cli.kit import bootstrap
 from vaka.config.claude_settings import (
     SettingsFile,
     may_have_plugins,

@@ -11,8 +11,8 @@ from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vaka.core.ports.env import Clock, format_timestamp
-from vaka.server.guard import PRINCIPAL_KEY, request_id_of
-from vaka.server.principal import Principal
+from vaka.server.kit.guard import PRINCIPAL_KEY, request_id_of
+from vaka.server.kit.principal import Principal
 
 WriteLine: TypeAlias = Callable[[bytes], None]
 

@@ -15,12 +15,12 @@ from vaka.agents.match.router import routers_of
 from vaka.agents.react import Agent
 from vaka.core.types.ids import JSON
 from vaka.server.answer_start import AnswerStart, open_answer
-from vaka.server.bodies import json_response, read_bytes
 from vaka.server.chat_turns import REFUSED_REQUESTS, encode_turn, enter_chat, open_turn
-from vaka.server.guard import guard_route, principal_of
+from vaka.server.kit.bodies import json_response, read_bytes
 from vaka.server.kit.door import Door
-from vaka.server.problems import Problem, problem_response
-from vaka.server.service import AgentService
+from vaka.server.kit.guard import guard_route, principal_of
+from vaka.server.kit.problems import Problem, problem_response
+from vaka.server.kit.service import AgentService
 from vaka.server.sse import EventStream
 from vaka.views.agui import PROTOCOL_VERSION, AguiEncoder, to_sse
 from vaka.views.agui_input import parse_agui_input

@@ -21,7 +21,6 @@ from vaka.core.types.ids import Cursor, parse_session_id
 from vaka.core.types.progress import TurnStarted
 from vaka.runtime.session import Session
 from vaka.server.answer_start import AnswerStart, open_answer
-from vaka.server.bodies import read_bytes
 from vaka.server.chat_turns import (
     REFUSED_REQUESTS,
     ChatTurn,
@@ -31,12 +30,13 @@ from vaka.server.chat_turns import (
     open_turn,
     rewritten_key,
 )
-from vaka.server.guard import guard_route, principal_of
+from vaka.server.kit.bodies import read_bytes
 from vaka.server.kit.door import Door
-from vaka.server.principal import Principal
-from vaka.server.problems import Problem, not_found, problem_response
+from vaka.server.kit.guard import guard_route, principal_of
+from vaka.server.kit.principal import Principal
+from vaka.server.kit.problems import Problem, not_found, problem_response
+from vaka.server.kit.service import AgentService
 from vaka.server.rest.turn_log import TurnRecord, list_turns, read_backwards
-from vaka.server.service import AgentService
 from vaka.server.sse import EventStream
 from vaka.tools.client_tool import ClientTool
 from vaka.views.aisdk import DONE, UiStreamEncoder, to_sse

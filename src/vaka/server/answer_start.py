@@ -8,7 +8,7 @@ from typing import TypeVar
 from vaka.core.types import progress
 from vaka.core.types.control import Asked
 from vaka.core.types.event import Event
-from vaka.server.problems import Problem, problem_of_failure
+from vaka.server.kit.problems import Problem, problem_of_failure
 from vaka.views.failures import Failure, failure_of
 
 HOLD_SECONDS = 2.0

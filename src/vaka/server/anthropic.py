@@ -17,16 +17,16 @@ from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, ToolCall, ToolMessage, UserMessage, as_content
 from vaka.core.types.tokens import estimate_message_tokens, estimate_text_tokens
 from vaka.server.answer_start import open_answer
-from vaka.server.bodies import json_response, read_bytes
 from vaka.server.conversations import Conversations, session_header, stop_on_disconnect
-from vaka.server.guard import guard_route, principal_of
+from vaka.server.kit.bodies import json_response, read_bytes
 from vaka.server.kit.door import Door
+from vaka.server.kit.guard import guard_route, principal_of
+from vaka.server.kit.principal import Principal
+from vaka.server.kit.problems import Problem, problem_of
+from vaka.server.kit.service import AgentService
 from vaka.server.message_threads import ERROR_CODES, MessageThreads
 from vaka.server.model_list import model_routes
-from vaka.server.principal import Principal
-from vaka.server.problems import Problem, problem_of
 from vaka.server.request_answers import AnswerEncoding, RequestAnswer
-from vaka.server.service import AgentService
 from vaka.server.sse import EventStream, wait_while_connected
 from vaka.views.anthropic_messages import (
     MessageEvent,

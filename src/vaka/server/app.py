@@ -21,11 +21,11 @@ from vaka.server.auth.authenticator import open_authenticator
 from vaka.server.auth.jwt import JwtSettings
 from vaka.server.cors import AllowedOrigins
 from vaka.server.doors import doors_of
-from vaka.server.guard import PRINCIPAL_KEY, Guard, RequestLimits, request_id_of
+from vaka.server.kit.guard import PRINCIPAL_KEY, Guard, RequestLimits, request_id_of
+from vaka.server.kit.principal import LOCAL_PRINCIPAL
+from vaka.server.kit.problems import Problem, problem_before_login, problem_of, problem_response
+from vaka.server.kit.service import AgentService
 from vaka.server.limits import RateLimiter
-from vaka.server.principal import LOCAL_PRINCIPAL
-from vaka.server.problems import Problem, problem_before_login, problem_of, problem_response
-from vaka.server.service import AgentService
 from vaka.server.settings import ServerSettings
 
 

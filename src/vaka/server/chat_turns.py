@@ -19,12 +19,12 @@ from vaka.core.types.message import ToolResult
 from vaka.runtime.options import ApprovalAnswer
 from vaka.runtime.session import Session
 from vaka.server.answer_start import AnswerStart
-from vaka.server.guard import require_scope
-from vaka.server.identifiers import check_id
-from vaka.server.principal import Principal
-from vaka.server.problems import Problem, not_found
+from vaka.server.kit.guard import require_scope
+from vaka.server.kit.identifiers import check_id
+from vaka.server.kit.principal import Principal
+from vaka.server.kit.problems import Problem, not_found
+from vaka.server.kit.service import AgentService, PromptInput
 from vaka.server.request_agent import make_client_tools
-from vaka.server.service import AgentService, PromptInput
 from vaka.server.turn_events import TurnEvents
 from vaka.views.chat_input import ChatInput, Decision
 from vaka.views.pending_decisions import PendingDecisions

@@ -15,8 +15,8 @@ from starlette.routing import Route
 
 from vaka.server.auth.console_login import login_routes
 from vaka.server.kit.door import Door
-from vaka.server.problems import not_found
-from vaka.server.service import AgentService
+from vaka.server.kit.problems import not_found
+from vaka.server.kit.service import AgentService
 
 ASSETS: Final = "assets/"
 INDEX: Final = "index.html"

@@ -37,13 +37,13 @@ from vaka.runtime.options import OnBusy
 from vaka.runtime.session import Session, binding_of
 from vaka.runtime.turn_stream import TurnCollector
 from vaka.server.chat_turns import settle
-from vaka.server.guard import principal_of, require_scope
-from vaka.server.identifiers import check_id
-from vaka.server.principal import Principal
-from vaka.server.problems import Problem
+from vaka.server.kit.guard import principal_of, require_scope
+from vaka.server.kit.identifiers import check_id
+from vaka.server.kit.principal import Principal
+from vaka.server.kit.problems import Problem
+from vaka.server.kit.service import AgentService, PromptInput, refuse_blobs
 from vaka.server.request_agent import extend_agent, make_client_tools
 from vaka.server.request_answers import AnswerEncoding, AnswerPlace, RequestAnswer
-from vaka.server.service import AgentService, PromptInput, refuse_blobs
 from vaka.server.turn_events import DecisionCollector, restore_event
 from vaka.views.answers import is_client_call
 from vaka.views.chat_input import ChatInput

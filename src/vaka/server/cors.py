@@ -4,7 +4,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from vaka.server.guard import CONSOLE_HEADER
+from vaka.server.kit.guard import CONSOLE_HEADER
 from vaka.server.settings import ServerSettings
 
 EXPOSED_HEADERS = (

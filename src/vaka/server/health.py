@@ -12,9 +12,9 @@ from vaka import __version__
 from vaka.core.ports.store import SessionQuery
 from vaka.core.types.errors import VakaError
 from vaka.runtime.runtime import Runtime
-from vaka.server.bodies import json_response
+from vaka.server.kit.bodies import json_response
 from vaka.server.kit.door import Door
-from vaka.server.service import AgentService
+from vaka.server.kit.service import AgentService
 
 PROBE_PATHS = ("/healthz", "/readyz", "/version")
 READY_SECONDS = 1.0

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from ipaddress import IPv6Address, ip_address
 
 from vaka.core.ports.env import Clock
-from vaka.server.principal import Principal
-from vaka.server.problems import Problem
+from vaka.server.kit.principal import Principal
+from vaka.server.kit.problems import Problem
 
 MAX_CALLERS = 10_000
 """The most entries of a table. A new entry replaces the least recently used entry."""

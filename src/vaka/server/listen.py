@@ -14,7 +14,7 @@ from vaka.runtime.runtime import Runtime
 from vaka.server.access_log import WriteLine
 from vaka.server.app import create_app
 from vaka.server.http_protocol import BoundedHttpProtocol
-from vaka.server.service import AgentService
+from vaka.server.kit.service import AgentService
 from vaka.server.socket_protocol import BoundedSocketProtocol
 
 MAX_MESSAGE_BYTES = 2 * 1024 * 1024

@@ -27,12 +27,12 @@ from vaka.mcp.server import ServedTool, ToolServer
 from vaka.mcp.transcripts import TranscriptResources
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.served_agents import ServedAgent, ServedTurns
-from vaka.server.bodies import read_bytes
-from vaka.server.guard import PRINCIPAL_KEY, GuardedApp
+from vaka.server.kit.bodies import read_bytes
 from vaka.server.kit.door import Door
-from vaka.server.principal import Principal
-from vaka.server.problems import Problem, problem_of, problem_response
-from vaka.server.service import AgentService
+from vaka.server.kit.guard import PRINCIPAL_KEY, GuardedApp
+from vaka.server.kit.principal import Principal
+from vaka.server.kit.problems import Problem, problem_of, problem_response
+from vaka.server.kit.service import AgentService
 
 _log = logging.getLogger("vaka.server")
 

@@ -13,10 +13,10 @@ from vaka.core.types.ids import digest_of, parse_session_id
 from vaka.core.types.tool import ToolSpec
 from vaka.runtime.session_edits import read_last_turn
 from vaka.server.conversations import Conversations, period_prefixes
-from vaka.server.principal import Principal
-from vaka.server.problems import Problem
+from vaka.server.kit.principal import Principal
+from vaka.server.kit.problems import Problem
+from vaka.server.kit.service import AgentService
 from vaka.server.request_answers import RequestAnswer
-from vaka.server.service import AgentService
 from vaka.views.anthropic_requests import MessagesRequest
 
 ERROR_CODES = ("thread_not_found", "thread_already_continued")

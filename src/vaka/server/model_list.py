@@ -7,10 +7,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute
 
-from vaka.server.bodies import json_response
-from vaka.server.guard import ErrorShape, guard_route
-from vaka.server.problems import Problem
-from vaka.server.service import AgentService
+from vaka.server.kit.bodies import json_response
+from vaka.server.kit.guard import ErrorShape, guard_route
+from vaka.server.kit.problems import Problem
+from vaka.server.kit.service import AgentService
 
 
 def model_routes(service: AgentService, errors: ErrorShape) -> Sequence[BaseRoute]:

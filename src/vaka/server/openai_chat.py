@@ -16,16 +16,16 @@ from vaka.core.types.errors import VakaError
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, ToolCall, as_content
 from vaka.server.answer_start import open_answer
-from vaka.server.bodies import json_response, read_bytes
 from vaka.server.conversations import Conversations, session_header, stop_on_disconnect
-from vaka.server.guard import guard_route, principal_of
+from vaka.server.kit.bodies import json_response, read_bytes
 from vaka.server.kit.door import Door
+from vaka.server.kit.guard import guard_route, principal_of
+from vaka.server.kit.principal import Principal
+from vaka.server.kit.problems import problem_of, problem_of_failure
+from vaka.server.kit.service import AgentService
 from vaka.server.model_list import model_routes
 from vaka.server.openai_errors import error_object, error_response
-from vaka.server.principal import Principal
-from vaka.server.problems import problem_of, problem_of_failure
 from vaka.server.request_answers import AnswerEncoding, RequestAnswer
-from vaka.server.service import AgentService
 from vaka.server.sse import EventStream, wait_while_connected
 from vaka.views.failures import make_failure
 from vaka.views.openai import DONE, ChatEncoder, ChatObject, join_chunks, to_sse

@@ -4,8 +4,8 @@ from typing import Any
 
 from starlette.responses import Response
 
-from vaka.server.bodies import json_response
-from vaka.server.problems import Problem
+from vaka.server.kit.bodies import json_response
+from vaka.server.kit.problems import Problem
 from vaka.views.openai import error_type_of
 
 

@@ -8,7 +8,7 @@ from vaka.agents.react import Agent, ToolLike, tool_name_of
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.turn_protocols import ToolSource
-from vaka.server.problems import Problem
+from vaka.server.kit.problems import Problem
 from vaka.tools.client_tool import ClientTool
 from vaka.tools.validate import Validator
 

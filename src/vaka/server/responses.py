@@ -10,13 +10,13 @@ from starlette.types import ASGIApp
 from vaka.agents.match.router import routers_of
 from vaka.core.types.errors import InvalidInput, VakaError
 from vaka.server.answer_start import open_answer
-from vaka.server.bodies import json_response, read_bytes
 from vaka.server.conversations import session_header, stop_on_disconnect
-from vaka.server.guard import guard_route, principal_of
+from vaka.server.kit.bodies import json_response, read_bytes
 from vaka.server.kit.door import Door
+from vaka.server.kit.guard import guard_route, principal_of
+from vaka.server.kit.service import AgentService
 from vaka.server.openai_errors import error_response
 from vaka.server.responses_socket import ResponsesSocket
-from vaka.server.service import AgentService
 from vaka.server.sse import EventStream, wait_while_connected
 from vaka.server.stored_responses import Responses, encoder_of, encoding_of
 from vaka.server.turn_events import TurnEvents

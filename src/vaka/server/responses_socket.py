@@ -11,13 +11,13 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from vaka.core.types.errors import InvalidInput, VakaError
 from vaka.core.types.message import Content
-from vaka.server.bodies import check_json, decode_json
-from vaka.server.guard import principal_of, request_id_of
+from vaka.server.kit.bodies import check_json, decode_json
+from vaka.server.kit.guard import principal_of, request_id_of
+from vaka.server.kit.principal import Principal
+from vaka.server.kit.problems import Problem, problem_before_login, problem_of
+from vaka.server.kit.service import PromptInput
 from vaka.server.openai_errors import error_object, error_response
-from vaka.server.principal import Principal
-from vaka.server.problems import Problem, problem_before_login, problem_of
 from vaka.server.request_answers import AnswerPlace, RequestAnswer
-from vaka.server.service import PromptInput
 from vaka.server.socket_protocol import admit_large_messages
 from vaka.server.stored_responses import OpenResponse, Responses
 from vaka.server.turn_events import TurnEvents

@@ -10,10 +10,10 @@ from typing import Any, Protocol, TypeVar
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from vaka.server.guard import PRINCIPAL_KEY
+from vaka.server.kit.guard import PRINCIPAL_KEY
+from vaka.server.kit.principal import Principal
+from vaka.server.kit.problems import CLIENT_LEFT, Problem
 from vaka.server.limits import credential_of, too_many_requests
-from vaka.server.principal import Principal
-from vaka.server.problems import CLIENT_LEFT, Problem
 from vaka.server.settings import ServerSettings
 
 T = TypeVar("T")

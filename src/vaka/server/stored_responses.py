@@ -27,10 +27,10 @@ from vaka.core.types.progress import StepStarted, TurnStarted
 from vaka.runtime.session_edits import read_last_turn
 from vaka.runtime.turn_stream import TurnCollector
 from vaka.server.conversations import Conversations
-from vaka.server.principal import Principal
-from vaka.server.problems import Problem
+from vaka.server.kit.principal import Principal
+from vaka.server.kit.problems import Problem
+from vaka.server.kit.service import AgentService
 from vaka.server.request_answers import AnswerEncoding, AnswerPlace, RequestAnswer
-from vaka.server.service import AgentService
 from vaka.views.responses import ResponseEncoder, ResponseEvent, empty_response, response_of_item
 from vaka.views.responses_requests import (
     ResponsesRequest,

@@ -17,7 +17,7 @@ from vaka.server.auth.api_keys import KEYS_PREFIX, USAGE_PREFIX, ApiKeys, KeyOpt
 from vaka.server.auth.errors import CredentialRefused
 from vaka.server.auth.pepper import PEPPER_KEY, Pepper, load_pepper
 from vaka.server.auth.read_cache import ReadCache
-from vaka.server.principal import Principal
+from vaka.server.kit.principal import Principal
 from vaka.stores.memory import MemoryStore
 from vaka.stores.postgres import PostgresStore
 from vaka.stores.sqlite import SqliteStore

@@ -6,10 +6,10 @@ import pytest
 
 from vaka.server.auth.api_keys import KeyOptions
 from vaka.server.auth.authenticator import CredentialAuthenticator, open_authenticator
-from vaka.server.guard import Credentials
+from vaka.server.kit.guard import Credentials
+from vaka.server.kit.principal import SCOPES, Principal
+from vaka.server.kit.problems import Problem
 from vaka.server.limits import FAILURES_PER_MINUTE
-from vaka.server.principal import SCOPES, Principal
-from vaka.server.problems import Problem
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 

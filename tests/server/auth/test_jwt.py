@@ -31,9 +31,9 @@ from vaka.server.auth.jwt import (
     JwtVerifier,
     owner_prefix_of,
 )
-from vaka.server.guard import Credentials
-from vaka.server.principal import Principal
-from vaka.server.problems import Problem
+from vaka.server.kit.guard import Credentials
+from vaka.server.kit.principal import Principal
+from vaka.server.kit.problems import Problem
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 

@@ -19,7 +19,7 @@ from vaka.runtime.runtime import Runtime
 from vaka.server.app import create_app, open_service
 from vaka.server.auth.api_keys import KeyOptions
 from vaka.server.auth.authenticator import CredentialAuthenticator
-from vaka.server.principal import LOCAL_PRINCIPAL
+from vaka.server.kit.principal import LOCAL_PRINCIPAL
 from vaka.server.settings import ServerSettings
 from vaka.testing import ScriptedModel
 

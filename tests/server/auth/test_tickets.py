@@ -9,7 +9,7 @@ from vaka.core.types.errors import Corrupt
 from vaka.server.auth.errors import CredentialRefused
 from vaka.server.auth.pepper import Pepper
 from vaka.server.auth.tickets import LINK_SECONDS, LOGIN_SECONDS, MAX_PURGED, Tickets, login_cookie
-from vaka.server.principal import Principal
+from vaka.server.kit.principal import Principal
 from vaka.stores.memory import MemoryStore
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.clock import FakeClock

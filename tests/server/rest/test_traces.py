@@ -4,7 +4,7 @@ import vaka
 from tests.server.conftest import PRINCIPALS, Serve
 from tests.server.test_app import Scripted
 from vaka.config.server_tables import FEATURE_NAMES
-from vaka.server.service import PromptInput
+from vaka.server.kit.service import PromptInput
 from vaka.server.settings import ServerSettings
 from vaka.testing import call, say
 

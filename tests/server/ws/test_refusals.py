@@ -12,8 +12,8 @@ from tests.server.ws.conftest import Connect
 from vaka.core.types.ids import SessionId
 from vaka.runtime.runtime import Runtime
 from vaka.server.app import open_service
+from vaka.server.kit.principal import Principal
 from vaka.server.listen import StoppableServer, open_socket
-from vaka.server.principal import Principal
 from vaka.server.settings import ServerSettings
 from vaka.testing import say
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
-from vaka.cli.render import as_printable
+from vaka.cli.kit.render import as_printable
 
 MAX_CHOICES = 50
 

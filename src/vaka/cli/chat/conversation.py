@@ -15,7 +15,6 @@ from rich.cells import cell_len, set_cell_size
 
 from vaka import __version__
 from vaka.agents.react import tool_name_of
-from vaka.cli.bootstrap import current_user
 from vaka.cli.chat.completion import ChatCompleter, attached_files
 from vaka.cli.chat.notifications import Notifier
 from vaka.cli.chat.plain_screen import PlainScreen
@@ -28,8 +27,9 @@ from vaka.cli.display.call_summary import declared_by
 from vaka.cli.display.plain_renderer import format_cost, format_tokens, tokens_text
 from vaka.cli.display.rich_renderer import RichRenderer
 from vaka.cli.display.view import TICK_SECONDS, SessionView
-from vaka.cli.errors import describe_error
-from vaka.cli.render import as_printable
+from vaka.cli.kit.bootstrap import current_user
+from vaka.cli.kit.errors import describe_error
+from vaka.cli.kit.render import as_printable
 from vaka.cli.strings import translate
 from vaka.cli.turn.approval_prompt import DecisionPrompter
 from vaka.cli.turn.attachments import read_attachments

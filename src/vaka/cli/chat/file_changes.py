@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from vaka.cli.render import as_printable
+from vaka.cli.kit.render import as_printable
 from vaka.cli.strings import translate
 from vaka.core.types.ids import CallId
 from vaka.core.types.message import Text, ToolCall, ToolResult

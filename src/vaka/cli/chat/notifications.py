@@ -5,7 +5,7 @@ import os
 import shutil
 from collections.abc import Mapping
 
-from vaka.cli.render import shorten
+from vaka.cli.kit.render import shorten
 
 BELL = "\x07"
 MAX_TEXT = 120

@@ -13,8 +13,8 @@ from vaka.cli.chat.plain_screen import PlainScreen
 from vaka.cli.chat.screen import ChatScreen
 from vaka.cli.chat.terminal import open_output
 from vaka.cli.display.plain_renderer import format_cost
-from vaka.cli.errors import describe_error
-from vaka.cli.render import as_printable, format_age, shorten
+from vaka.cli.kit.errors import describe_error
+from vaka.cli.kit.render import as_printable, format_age, shorten
 from vaka.cli.strings import translate
 from vaka.cli.turn.session_record import is_of_project, project_query
 from vaka.config.settings import trust_root_of

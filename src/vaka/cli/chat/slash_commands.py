@@ -17,9 +17,9 @@ from vaka.cli.chat.session_picker import SessionPicker
 from vaka.cli.display.plain_renderer import format_cost, format_tokens
 from vaka.cli.display.rich_renderer import THEMES
 from vaka.cli.display.view import todo_lines
-from vaka.cli.errors import UsageError
-from vaka.cli.options import expand_path
-from vaka.cli.render import Transcript, as_printable, result_of_compaction
+from vaka.cli.kit.errors import UsageError
+from vaka.cli.kit.options import expand_path
+from vaka.cli.kit.render import Transcript, as_printable, result_of_compaction
 from vaka.cli.strings import translate
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.core.ports.store import SessionInfo

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from vaka.cli.render import as_printable
+from vaka.cli.kit.render import as_printable
 from vaka.config.claude_settings import SettingsFile
 from vaka.config.effective_settings import effective_settings
 from vaka.hooks.command import run_command

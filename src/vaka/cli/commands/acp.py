@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from vaka.agents.react import Agent
-from vaka.cli import options
-from vaka.cli.bootstrap import (
+from vaka.cli.build_agent import apply_model_flags, load_agent_of_flags
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import (
     claude_files_of,
     config_context,
     create_default_store_folder,
@@ -20,11 +21,10 @@ from vaka.cli.bootstrap import (
     print_notes,
     runtime_from_settings,
 )
-from vaka.cli.build_agent import apply_model_flags, load_agent_of_flags
-from vaka.cli.errors import UsageError
-from vaka.cli.event_loop import run_loop
+from vaka.cli.kit.errors import UsageError
+from vaka.cli.kit.event_loop import run_loop
+from vaka.cli.kit.stdout import reserve_stdout
 from vaka.cli.settings_source import variables_of
-from vaka.cli.stdout import reserve_stdout
 from vaka.cli.turn.input import StdinReader
 from vaka.cli.turn.report import write_line_unblocked
 from vaka.cli.turn.session_record import ContinuedSession, absolute_flags, describe_run

@@ -7,10 +7,10 @@ from typing import Any, TypeAlias
 import click
 import msgspec
 
-from vaka.cli import options
-from vaka.cli.bootstrap import current_user, find_session, with_runtime
-from vaka.cli.errors import FAILED, Quit, UsageError, describe_error
-from vaka.cli.render import (
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import current_user, find_session, with_runtime
+from vaka.cli.kit.errors import FAILED, Quit, UsageError, describe_error
+from vaka.cli.kit.render import (
     as_printable,
     author_of,
     format_age,

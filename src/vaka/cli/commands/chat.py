@@ -9,20 +9,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vaka.cli import options
-from vaka.cli.bootstrap import (
+from vaka.cli.build_agent import apply_model_flags
+from vaka.cli.chat.type_ahead import TypeAhead
+from vaka.cli.command_store import CommandStore
+from vaka.cli.display.turn_display import locale_has_unicode
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import (
     ask_trust_once,
     claude_files_of,
     config_context,
     load_flag_settings,
     runtime_from_settings,
 )
-from vaka.cli.build_agent import apply_model_flags
-from vaka.cli.chat.type_ahead import TypeAhead
-from vaka.cli.command_store import CommandStore
-from vaka.cli.display.turn_display import locale_has_unicode
-from vaka.cli.errors import Quit, UsageError
-from vaka.cli.event_loop import run_loop
+from vaka.cli.kit.errors import Quit, UsageError
+from vaka.cli.kit.event_loop import run_loop
 from vaka.cli.turn.run_turn import RunTarget, open_session
 from vaka.cli.turn.session_record import (
     ContinuedSession,

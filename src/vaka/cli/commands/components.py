@@ -6,9 +6,9 @@ from typing import Any
 
 import click
 
-from vaka.cli import options
-from vaka.cli.bootstrap import config_context, print_notes
-from vaka.cli.render import print_json, print_table
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import config_context, print_notes
+from vaka.cli.kit.render import print_json, print_table
 from vaka.config.claude_settings import load_settings_files
 from vaka.config.components import AgentFile, CommandFile, Component, Components, Skill, components_in_force
 from vaka.core.types.errors import ConfigError

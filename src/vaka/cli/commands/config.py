@@ -9,17 +9,17 @@ from typing import Any, cast
 import click
 import msgspec
 
-from vaka.cli import options
-from vaka.cli.bootstrap import (
+from vaka.cli.commands.permissions import print_rules
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import (
     claude_files_of,
     config_context,
     permission_mode_of,
     policy_from_settings,
     settings_from_flags,
 )
-from vaka.cli.commands.permissions import print_rules
-from vaka.cli.errors import Quit, UsageError
-from vaka.cli.render import as_printable, compact_json, print_json, print_table
+from vaka.cli.kit.errors import Quit, UsageError
+from vaka.cli.kit.render import as_printable, compact_json, print_json, print_table
 from vaka.cli.validate import validate_path
 from vaka.config.claude_keys import CLAUDE_KEYS, ClaudeKey, near_key, value_problem
 from vaka.config.claude_settings import settings_places

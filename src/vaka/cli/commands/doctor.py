@@ -15,12 +15,12 @@ from typing import Any
 import click
 
 from vaka import __version__
-from vaka.cli import options
-from vaka.cli.bootstrap import config_context, load_servers, runtime_from_settings
-from vaka.cli.errors import FAILED, Quit
-from vaka.cli.event_loop import run_loop
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import config_context, load_servers, runtime_from_settings
 from vaka.cli.kit.checks import Check
-from vaka.cli.render import print_json, print_table
+from vaka.cli.kit.errors import FAILED, Quit
+from vaka.cli.kit.event_loop import run_loop
+from vaka.cli.kit.render import print_json, print_table
 from vaka.config.documents import suggest
 from vaka.config.model_tables import hide_password
 from vaka.config.setting_keys import SETTING_KEYS

@@ -6,8 +6,8 @@ from typing import Any, cast
 import click
 import msgspec
 
-from vaka.cli import options
-from vaka.cli.bootstrap import (
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import (
     claude_files_of,
     config_context,
     load_flag_settings,
@@ -15,9 +15,9 @@ from vaka.cli.bootstrap import (
     print_notes,
     world_options,
 )
-from vaka.cli.errors import Quit, UsageError
-from vaka.cli.event_loop import run_loop
-from vaka.cli.render import print_json, print_table
+from vaka.cli.kit.errors import Quit, UsageError
+from vaka.cli.kit.event_loop import run_loop
+from vaka.cli.kit.render import print_json, print_table
 from vaka.config.settings import Settings
 from vaka.core.types.ids import CallId, SessionId
 from vaka.core.types.message import ToolCall

@@ -10,13 +10,13 @@ from typing import Any
 import click
 import msgspec
 
-from vaka.cli import options
-from vaka.cli.bootstrap import config_context, has_terminal, model_options, settings_from_flags
 from vaka.cli.build_agent import LOCAL_MODEL
 from vaka.cli.commands.login import SUGGESTED_MODELS, provider_of_model
-from vaka.cli.errors import UsageError
-from vaka.cli.event_loop import run_loop
-from vaka.cli.render import as_printable
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import config_context, has_terminal, model_options, settings_from_flags
+from vaka.cli.kit.errors import UsageError
+from vaka.cli.kit.event_loop import run_loop
+from vaka.cli.kit.render import as_printable
 from vaka.cli.strings import mark_translatable, translate
 from vaka.config.documents import replace_file, set_toml_key
 from vaka.config.setting_keys import PROJECT_FILE, PYPROJECT, parse_settings_text, read_settings_file

@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from vaka.cli import options
-from vaka.cli.bootstrap import with_runtime
-from vaka.cli.errors import UsageError
-from vaka.cli.render import as_printable, format_age, print_json, print_table
-from vaka.cli.stdout import echo
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import with_runtime
+from vaka.cli.kit.errors import UsageError
+from vaka.cli.kit.render import as_printable, format_age, print_json, print_table
+from vaka.cli.kit.stdout import echo
 from vaka.core.ports.values import KeyValueStore
 from vaka.core.types.errors import NotFound
 from vaka.core.types.message import replace_surrogates
@@ -20,7 +20,7 @@ from vaka.server.auth.addresses import find_addresses, login_url
 from vaka.server.auth.api_keys import DEFAULT_SCOPES, ApiKey, ApiKeys, KeyOptions, open_api_keys
 from vaka.server.auth.pepper import load_pepper
 from vaka.server.auth.tickets import Tickets
-from vaka.server.principal import LOCAL_PRINCIPAL, SCOPES
+from vaka.server.kit.principal import LOCAL_PRINCIPAL, SCOPES
 
 T = TypeVar("T")
 

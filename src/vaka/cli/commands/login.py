@@ -6,11 +6,11 @@ import sys
 
 import click
 
-from vaka.cli import options
-from vaka.cli.bootstrap import config_context, has_terminal
 from vaka.cli.build_agent import missing_model_message
-from vaka.cli.errors import UsageError
-from vaka.cli.render import print_json, print_table
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import config_context, has_terminal
+from vaka.cli.kit.errors import UsageError
+from vaka.cli.kit.render import print_json, print_table
 from vaka.cli.strings import translate
 from vaka.config.setting_keys import SETTING_KEYS, write_setting
 from vaka.core.types.errors import AuthenticationFailed, ConfigError, NotFound

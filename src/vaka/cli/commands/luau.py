@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 import click
 
-from vaka.cli import options
-from vaka.cli.bootstrap import current_user, model_options, script_environment, settings_from_flags
 from vaka.cli.build_agent import is_project_script, library_folders_of
-from vaka.cli.errors import FAILED, Quit, UsageError, describe_error
-from vaka.cli.event_loop import run_loop
-from vaka.cli.render import as_printable, compact_json, print_json
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import current_user, model_options, script_environment, settings_from_flags
+from vaka.cli.kit.errors import FAILED, Quit, UsageError, describe_error
+from vaka.cli.kit.event_loop import run_loop
+from vaka.cli.kit.render import as_printable, compact_json, print_json
 from vaka.cli.turn.input import BadInput, StdinReader, decode_json
 from vaka.config.options import NetworkAccess, Scripts
 from vaka.config.settings import Settings, SettingValue

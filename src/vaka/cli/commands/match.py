@@ -20,11 +20,11 @@ from vaka.agents.match.report import (
     run_tests,
 )
 from vaka.agents.match.rules import MatchRule, check_rule, parse_rule
-from vaka.cli import options
-from vaka.cli.bootstrap import model_options, settings_from_flags
-from vaka.cli.errors import Quit, UsageError
-from vaka.cli.event_loop import run_loop
-from vaka.cli.render import StatusLine, as_printable, print_json, print_table, shorten
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import model_options, settings_from_flags
+from vaka.cli.kit.errors import Quit, UsageError
+from vaka.cli.kit.event_loop import run_loop
+from vaka.cli.kit.render import StatusLine, as_printable, print_json, print_table, shorten
 from vaka.config.definitions.codecs import FORMATS
 from vaka.config.definitions.folder import FOLDERS, include_scope, iter_definitions
 from vaka.config.definitions.includes import ComposedDocument, read_composed

@@ -14,8 +14,8 @@ from typing import Any, cast
 import click
 import msgspec
 
-from vaka.cli import options
-from vaka.cli.bootstrap import (
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import (
     config_context,
     has_terminal,
     load_flag_settings,
@@ -23,9 +23,9 @@ from vaka.cli.bootstrap import (
     print_notes,
     world_options,
 )
-from vaka.cli.errors import FAILED, Quit, UsageError, redact_message
-from vaka.cli.event_loop import run_loop
-from vaka.cli.render import as_printable, print_json, print_table
+from vaka.cli.kit.errors import FAILED, Quit, UsageError, redact_message
+from vaka.cli.kit.event_loop import run_loop
+from vaka.cli.kit.render import as_printable, print_json, print_table
 from vaka.config.documents import parse_json, suggest
 from vaka.config.settings import Settings
 from vaka.core.types.errors import ConfigError, InvalidInput, NotFound

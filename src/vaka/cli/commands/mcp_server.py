@@ -11,13 +11,13 @@ import click
 from vaka import __version__
 from vaka.agents.coding_prompt import is_coding_agent
 from vaka.agents.react import Agent
-from vaka.cli import options
-from vaka.cli.bootstrap import config_context, load_flag_settings, print_notes, runtime_from_settings
 from vaka.cli.build_agent import apply_model_flags, load_agent_of_flags
 from vaka.cli.commands.tools import tool_specs_of
-from vaka.cli.errors import UsageError
-from vaka.cli.event_loop import run_loop
-from vaka.cli.stdout import reserve_stdout
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import config_context, load_flag_settings, print_notes, runtime_from_settings
+from vaka.cli.kit.errors import UsageError
+from vaka.cli.kit.event_loop import run_loop
+from vaka.cli.kit.stdout import reserve_stdout
 from vaka.cli.turn.approval_view import describe_decision, render_approval
 from vaka.cli.turn.input import StdinReader
 from vaka.cli.turn.report import decision_hint, write_line_unblocked

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import click
 import msgspec
 
-from vaka.cli import options
-from vaka.cli.bootstrap import model_options, settings_from_flags
-from vaka.cli.errors import OK, Quit, describe_error
-from vaka.cli.event_loop import run_loop
-from vaka.cli.render import StatusLine, as_printable, print_json, print_table, shorten
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import model_options, settings_from_flags
+from vaka.cli.kit.errors import OK, Quit, describe_error
+from vaka.cli.kit.event_loop import run_loop
+from vaka.cli.kit.render import StatusLine, as_printable, print_json, print_table, shorten
 from vaka.config.model_tables import hide_userinfo, is_base_url, is_loopback_url
 from vaka.config.settings import Settings, redact_setting
 from vaka.core.loop.assemble import MessageAssembly, RawToolCall

@@ -11,10 +11,10 @@ from typing import Any, cast
 import click
 import msgspec
 
-from vaka.cli import options
-from vaka.cli.bootstrap import config_context, print_notes
-from vaka.cli.errors import USAGE, Quit, UsageError, describe_error
-from vaka.cli.render import print_json, print_table
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import config_context, print_notes
+from vaka.cli.kit.errors import USAGE, Quit, UsageError, describe_error
+from vaka.cli.kit.render import print_json, print_table
 from vaka.config.claude_settings import (
     load_permissions,
     parse_document,

@@ -7,11 +7,11 @@ from typing import Any
 import click
 import msgspec
 
-from vaka.cli import options
-from vaka.cli.bootstrap import ask_trust_once, config_context, load_flag_settings
 from vaka.cli.build_agent import apply_model_flags
 from vaka.cli.command_store import CommandStore
-from vaka.cli.errors import Quit, UsageError
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import ask_trust_once, config_context, load_flag_settings
+from vaka.cli.kit.errors import Quit, UsageError
 from vaka.cli.turn.input import read_prompt
 from vaka.cli.turn.report import Report
 from vaka.cli.turn.run_turn import RunTarget, run_turn

@@ -15,12 +15,12 @@ import msgspec
 
 from vaka.agents.coding_prompt import is_coding_agent
 from vaka.agents.react import Agent
-from vaka.cli import options
-from vaka.cli.bootstrap import config_context, load_flag_settings, print_notes, runtime_from_settings
 from vaka.cli.build_agent import DEFAULT_AGENT, MissingModel, apply_model_flags, load_agent_of_flags
-from vaka.cli.errors import TERMINATED, Quit, UsageError
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import config_context, load_flag_settings, print_notes, runtime_from_settings
+from vaka.cli.kit.errors import TERMINATED, Quit, UsageError
+from vaka.cli.kit.stdout import discard_output_of_closed_terminal, echo, flush_stdout, own_stdout, reserve_stdout
 from vaka.cli.serve_workers import SupervisorWatch, WorkerSupervisor, take_socket
-from vaka.cli.stdout import discard_output_of_closed_terminal, echo, flush_stdout, own_stdout, reserve_stdout
 from vaka.config.model_tables import InvalidTable
 from vaka.config.server_tables import FEATURE_NAMES, JwtTable, ServerTable, check_names
 from vaka.config.setting_keys import settings_of
@@ -32,9 +32,9 @@ from vaka.server.app import open_service
 from vaka.server.auth.addresses import RecordedAddress, login_url, record_address
 from vaka.server.auth.authenticator import CredentialAuthenticator
 from vaka.server.auth.jwt import JwtSettings
+from vaka.server.kit.principal import LOCAL_PRINCIPAL
+from vaka.server.kit.service import AgentService, require_model
 from vaka.server.listen import StoppableServer, close_in_time, open_socket
-from vaka.server.principal import LOCAL_PRINCIPAL
-from vaka.server.service import AgentService, require_model
 from vaka.server.settings import MIB, ServerSettings
 from vaka.server.workspaces import WorkspaceSettings
 

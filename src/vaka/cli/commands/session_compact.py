@@ -4,11 +4,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from vaka.cli import options
-from vaka.cli.bootstrap import load_flag_settings, runtime_from_settings
-from vaka.cli.errors import FAILED, Quit, UsageError
-from vaka.cli.event_loop import run_loop
-from vaka.cli.render import as_printable, print_json, result_of_compaction
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import load_flag_settings, runtime_from_settings
+from vaka.cli.kit.errors import FAILED, Quit, UsageError
+from vaka.cli.kit.event_loop import run_loop
+from vaka.cli.kit.render import as_printable, print_json, result_of_compaction
 from vaka.cli.turn.session_record import (
     continue_session,
     explain_recorded_flags,

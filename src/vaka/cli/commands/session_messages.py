@@ -7,10 +7,10 @@ from typing import Any
 import click
 import msgspec
 
-from vaka.cli import options
-from vaka.cli.bootstrap import find_session, with_runtime
-from vaka.cli.errors import BUSY, FAILED, Quit, UsageError
-from vaka.cli.render import as_printable, print_json, shorten
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import find_session, with_runtime
+from vaka.cli.kit.errors import BUSY, FAILED, Quit, UsageError
+from vaka.cli.kit.render import as_printable, print_json, shorten
 from vaka.core.ports.messages import MessageFilter, MessagePage, MessageQuery, MessageSearch, SearchHit, SearchPage
 from vaka.core.ports.store import SessionInfo
 from vaka.runtime.erase import ErasureReport

@@ -6,9 +6,9 @@ from typing import Any
 import click
 import msgspec
 
-from vaka.cli import options
-from vaka.cli.bootstrap import find_session, with_runtime
-from vaka.cli.render import print_json, print_table
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import find_session, with_runtime
+from vaka.cli.kit.render import print_json, print_table
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.stats import ModelStats, SessionStats
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from vaka.cli import options
-from vaka.cli.bootstrap import find_session, with_runtime
-from vaka.cli.errors import FAILED, Quit, UsageError
-from vaka.cli.render import as_printable, print_json
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import find_session, with_runtime
+from vaka.cli.kit.errors import FAILED, Quit, UsageError
+from vaka.cli.kit.render import as_printable, print_json
 from vaka.cli.session_anchors import Anchor, AnchorCheck, AnchorFile, describe_missing
 from vaka.config.model_tables import hide_password
 from vaka.core.ports.env import format_timestamp

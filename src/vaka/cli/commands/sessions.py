@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 import msgspec
 
-from vaka.cli import options
-from vaka.cli.bootstrap import find_session, load_flag_settings, transcript_folder, with_runtime
 from vaka.cli.commands.session_compact import compact
 from vaka.cli.commands.session_messages import (
     MESSAGE_COMMANDS,
@@ -22,8 +20,10 @@ from vaka.cli.commands.session_messages import (
 )
 from vaka.cli.commands.session_stats import stats
 from vaka.cli.commands.session_verify import verify
-from vaka.cli.errors import UsageError
-from vaka.cli.render import Transcript, as_printable, compact_json, format_age, print_json, print_table, shorten
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import find_session, load_flag_settings, transcript_folder, with_runtime
+from vaka.cli.kit.errors import UsageError
+from vaka.cli.kit.render import Transcript, as_printable, compact_json, format_age, print_json, print_table, shorten
 from vaka.cli.turn.session_record import (
     enter_folder,
     find_record,

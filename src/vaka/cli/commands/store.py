@@ -10,10 +10,10 @@ import click
 import msgspec
 
 from vaka import __version__
-from vaka.cli import options
-from vaka.cli.bootstrap import create_default_store_folder, settings_from_flags
-from vaka.cli.event_loop import run_loop
-from vaka.cli.render import print_json
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import create_default_store_folder, settings_from_flags
+from vaka.cli.kit.event_loop import run_loop
+from vaka.cli.kit.render import print_json
 from vaka.core.ports.backup import BackupCounts, StoreBackup
 from vaka.runtime.backups import restore_backup, write_backup
 from vaka.runtime.open_store import open_backup

@@ -6,12 +6,12 @@ import click
 import msgspec
 
 from vaka.agents.react import Agent
-from vaka.cli import options
-from vaka.cli.bootstrap import load_flag_settings, print_notes, settings_from_flags
 from vaka.cli.build_agent import load_agent, load_tools
-from vaka.cli.errors import APPROVAL, OK, TOOL, USAGE, Quit, UsageError
-from vaka.cli.event_loop import run_loop
-from vaka.cli.render import print_json, print_table, shorten, typed_command
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import load_flag_settings, print_notes, settings_from_flags
+from vaka.cli.kit.errors import APPROVAL, OK, TOOL, USAGE, Quit, UsageError
+from vaka.cli.kit.event_loop import run_loop
+from vaka.cli.kit.render import print_json, print_table, shorten, typed_command
 from vaka.cli.turn.report import Report
 from vaka.cli.turn.run_turn import RunTarget, run_turn
 from vaka.cli.turn.session_record import continue_session, find_record

@@ -4,10 +4,10 @@ from typing import Any
 
 import click
 
-from vaka.cli import options
-from vaka.cli.bootstrap import find_session, with_runtime
-from vaka.cli.render import as_printable, print_json, shorten
-from vaka.cli.stdout import echo
+from vaka.cli.kit import options
+from vaka.cli.kit.bootstrap import find_session, with_runtime
+from vaka.cli.kit.render import as_printable, print_json, shorten
+from vaka.cli.kit.stdout import echo
 from vaka.core.types.errors import NotFound
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.traces import list_traces, read_session_trace, read_trace

@@ -7,8 +7,8 @@ from click.shell_completion import get_completion_class
 
 from vaka import __version__
 from vaka.cli.command_table import format_examples
-from vaka.cli.options import json_option
-from vaka.cli.render import print_json
+from vaka.cli.kit.options import json_option
+from vaka.cli.kit.render import print_json
 from vaka.core.types.event import VERSION
 
 

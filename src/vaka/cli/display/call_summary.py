@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, TypeAlias, cast
 
-from vaka.cli.render import compact_json
+from vaka.cli.kit.render import compact_json
 from vaka.core.types.message import ToolCall
 from vaka.core.types.traits import ToolTraits, declared_traits, find_builtin_traits
 from vaka.policy.tool_targets import builtin_name_of

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from vaka.cli.display.call_summary import NO_DECLARED_TRAITS, TraitsByName, summary_of
-from vaka.cli.render import as_printable, shorten
+from vaka.cli.kit.render import as_printable, shorten
 from vaka.cli.strings import translate
 from vaka.core.types.message import ToolCall, ToolResult
 

@@ -24,7 +24,7 @@ from vaka.cli.display.plain_renderer import (
     more_lines,
     prompt_lines,
 )
-from vaka.cli.render import as_printable, shorten
+from vaka.cli.kit.render import as_printable, shorten
 from vaka.core.types.message import ToolCall, ToolResult
 
 THEMES = ("dark", "light", "none")

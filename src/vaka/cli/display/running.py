@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable
 
 from vaka.cli.display.plain_renderer import format_seconds
-from vaka.cli.render import as_printable, shorten
+from vaka.cli.kit.render import as_printable, shorten
 from vaka.cli.strings import translate
 from vaka.core.types import control, progress
 from vaka.core.types.event import Body, Event

@@ -9,8 +9,8 @@ import click
 from vaka.cli.display.call_summary import NO_DECLARED_TRAITS, TraitsByName
 from vaka.cli.display.plain_renderer import PlainRenderer
 from vaka.cli.display.view import SessionView
-from vaka.cli.render import as_printable
-from vaka.cli.stdout import echo, own_stdout, terminal_size
+from vaka.cli.kit.render import as_printable
+from vaka.cli.kit.stdout import echo, own_stdout, terminal_size
 from vaka.cli.strings import translate
 from vaka.core.types import control, progress
 from vaka.core.types.event import Event

@@ -20,7 +20,7 @@ from vaka.cli.display.plain_renderer import (
     tokens_text,
 )
 from vaka.cli.display.running import RunningAgents, RunningCall
-from vaka.cli.render import as_printable, author_of, event_line, resolution_text, shorten, stop_word, width_of
+from vaka.cli.kit.render import as_printable, author_of, event_line, resolution_text, shorten, stop_word, width_of
 from vaka.cli.strings import translate
 from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import Event

@@ -7,7 +7,7 @@ from vaka.cli.chat.conversation import Chat, ChatSettings
 from vaka.cli.chat.prompt import ChatPrompt
 from vaka.cli.chat.slash_commands import SlashCommands
 from vaka.cli.display.plain_renderer import diff_of
-from vaka.cli.errors import UsageError
+from vaka.cli.kit.errors import UsageError
 from vaka.cli.remote.client import ServerClient
 from vaka.cli.remote.flags import CHAT_FLAGS, check_remote_flags, read_key
 from vaka.cli.remote.runtime import RemotePrompter, RemoteRuntime, RemoteSession

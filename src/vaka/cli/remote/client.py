@@ -11,7 +11,7 @@ from urllib.parse import quote, urlsplit
 import httpx2
 import msgspec
 
-from vaka.cli.errors import UsageError
+from vaka.cli.kit.errors import UsageError
 from vaka.core.types.control import StreamEnd
 from vaka.core.types.decode import decode
 from vaka.core.types.errors import (

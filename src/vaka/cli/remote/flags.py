@@ -6,8 +6,8 @@ from collections.abc import Collection
 import click
 from click.core import ParameterSource
 
-from vaka.cli.errors import UsageError
-from vaka.cli.options import expand_path
+from vaka.cli.kit.errors import UsageError
+from vaka.cli.kit.options import expand_path
 from vaka.config.settings import API_KEY_VARIABLE
 from vaka.core.types.errors import ConfigError
 

@@ -8,15 +8,15 @@ from typing import Any
 import msgspec
 
 from vaka import __version__
-from vaka.cli.bootstrap import can_ask, load_flag_settings
 from vaka.cli.build_agent import parse_model_options
 from vaka.cli.display.view import TICK_SECONDS
-from vaka.cli.errors import Quit, UsageError
-from vaka.cli.event_loop import SignalHandler, run_loop
+from vaka.cli.kit.bootstrap import can_ask, load_flag_settings
+from vaka.cli.kit.errors import Quit, UsageError
+from vaka.cli.kit.event_loop import SignalHandler, run_loop
+from vaka.cli.kit.render import typed_command
 from vaka.cli.remote.client import ServerClient
 from vaka.cli.remote.flags import RUN_FLAGS, check_remote_flags, read_key
 from vaka.cli.remote.runtime import RemotePrompter, RemoteRuntime, RemoteSession
-from vaka.cli.render import typed_command
 from vaka.cli.strings import translate
 from vaka.cli.turn.input import read_prompt
 from vaka.cli.turn.report import Report, decision_hint

@@ -9,10 +9,10 @@ from typing import Any, Protocol
 
 import msgspec
 
-from vaka.cli.bootstrap import current_user
 from vaka.cli.display.call_summary import NO_DECLARED_TRAITS, TraitsByName
-from vaka.cli.errors import describe_error
-from vaka.cli.render import as_printable, width_of
+from vaka.cli.kit.bootstrap import current_user
+from vaka.cli.kit.errors import describe_error
+from vaka.cli.kit.render import as_printable, width_of
 from vaka.cli.strings import translate
 from vaka.cli.turn.approval_view import describe_sandbox, render_approval, render_rules, summarize_call
 from vaka.config.claude_writer import settings_file_for_scope

@@ -13,7 +13,7 @@ import click
 import msgspec
 
 from vaka.cli.display.call_summary import NO_DECLARED_TRAITS, TraitsByName, summary_of, traits_of
-from vaka.cli.render import as_printable, call_text, shorten
+from vaka.cli.kit.render import as_printable, call_text, shorten
 from vaka.cli.strings import mark_translatable, translate
 from vaka.core.ports.sandbox import Sandbox
 from vaka.core.ports.store import PendingDecision

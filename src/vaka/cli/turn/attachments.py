@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
 
-from vaka.cli.errors import UsageError
-from vaka.cli.options import expand_path
+from vaka.cli.kit.errors import UsageError
+from vaka.cli.kit.options import expand_path
 from vaka.cli.turn.input import quote_block
 from vaka.core.types.message import Audio, Document, Image, Part, Text
 

@@ -14,7 +14,7 @@ from contextlib import suppress
 import click
 import msgspec
 
-from vaka.cli.errors import UsageError
+from vaka.cli.kit.errors import UsageError
 from vaka.core.types.ids import JSON
 
 _MIB = 1024 * 1024

@@ -12,9 +12,9 @@ import click
 import msgspec
 
 from vaka.cli.display.plain_renderer import format_cost, tokens_text
-from vaka.cli.errors import APPROVAL, LIMIT, MODEL, OK, ErrorDescription, describe_error, exit_code_of
-from vaka.cli.render import as_printable, compact_json, shorten, typed_command
-from vaka.cli.stdout import echo, own_stdout
+from vaka.cli.kit.errors import APPROVAL, LIMIT, MODEL, OK, ErrorDescription, describe_error, exit_code_of
+from vaka.cli.kit.render import as_printable, compact_json, shorten, typed_command
+from vaka.cli.kit.stdout import echo, own_stdout
 from vaka.cli.strings import translate
 from vaka.core.types import control, monitor, progress
 from vaka.core.types.errors import Closed, Rejected, TurnError

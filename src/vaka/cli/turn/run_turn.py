@@ -8,12 +8,12 @@ import msgspec
 
 from vaka import __version__
 from vaka.agents.react import Agent
-from vaka.cli.bootstrap import can_ask, current_user, runtime_from_settings
 from vaka.cli.display.call_summary import TraitsByName, declared_by
 from vaka.cli.display.view import TICK_SECONDS
-from vaka.cli.errors import Quit
-from vaka.cli.event_loop import SignalHandler
-from vaka.cli.render import as_printable, quote_words, typed_command
+from vaka.cli.kit.bootstrap import can_ask, current_user, runtime_from_settings
+from vaka.cli.kit.errors import Quit
+from vaka.cli.kit.event_loop import SignalHandler
+from vaka.cli.kit.render import as_printable, quote_words, typed_command
 from vaka.cli.strings import translate
 from vaka.cli.turn.report import Report, decision_hint
 from vaka.cli.turn.session_record import resolve_session_ref

@@ -12,7 +12,9 @@ from typing import Any, TypeVar, cast
 import msgspec
 
 from vaka.agents.react import Agent
-from vaka.cli.bootstrap import (
+from vaka.cli.build_agent import MissingModel, load_agent_of_flags
+from vaka.cli.command_store import CommandStore
+from vaka.cli.kit.bootstrap import (
     ask_trust_once,
     can_ask,
     config_context,
@@ -20,11 +22,9 @@ from vaka.cli.bootstrap import (
     load_flag_settings,
     print_notes,
 )
-from vaka.cli.build_agent import MissingModel, load_agent_of_flags
-from vaka.cli.command_store import CommandStore
-from vaka.cli.errors import UsageError
-from vaka.cli.options import DEFINITION_SUFFIXES, expand_path
-from vaka.cli.render import quote_words
+from vaka.cli.kit.errors import UsageError
+from vaka.cli.kit.options import DEFINITION_SUFFIXES, expand_path
+from vaka.cli.kit.render import quote_words
 from vaka.config.documents import is_inline_json
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.config.settings import Settings, absolute_store_url, trust_root_of

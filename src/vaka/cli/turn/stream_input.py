@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from vaka.cli.bootstrap import current_user
-from vaka.cli.errors import UsageError, describe_error
-from vaka.cli.event_loop import SignalHandler
+from vaka.cli.kit.bootstrap import current_user
+from vaka.cli.kit.errors import UsageError, describe_error
+from vaka.cli.kit.event_loop import SignalHandler
 from vaka.cli.turn.input import StdinReader
 from vaka.cli.turn.report import Report
 from vaka.core.ports.store import PendingDecision

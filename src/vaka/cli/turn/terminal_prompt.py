@@ -13,9 +13,9 @@ from typing import Self
 
 import click
 
-from vaka.cli.bootstrap import has_terminal, open_controlling_terminal
 from vaka.cli.display.turn_display import TurnDisplay
-from vaka.cli.stdout import terminal_size
+from vaka.cli.kit.bootstrap import has_terminal, open_controlling_terminal
+from vaka.cli.kit.stdout import terminal_size
 from vaka.cli.strings import translate
 
 if sys.platform != "win32":

@@ -16,12 +16,12 @@ from vaka.agents.react import Agent, tool_name_of
 from vaka.core.types.errors import VakaError
 from vaka.server.a2a.errors import A2A_JSON, rest_error, rest_problem, rpc_error, rpc_problem
 from vaka.server.a2a.tasks import A2aTasks, ListParams, SendParams, TaskParams, TaskUpdates
-from vaka.server.bodies import decode_json, json_response, read_bytes
-from vaka.server.guard import Handler, guard_route, principal_of, require_scope
+from vaka.server.kit.bodies import decode_json, json_response, read_bytes
 from vaka.server.kit.door import Door
-from vaka.server.principal import Principal
-from vaka.server.problems import Problem, problem_of
-from vaka.server.service import AgentService
+from vaka.server.kit.guard import Handler, guard_route, principal_of, require_scope
+from vaka.server.kit.principal import Principal
+from vaka.server.kit.problems import Problem, problem_of
+from vaka.server.kit.service import AgentService
 from vaka.server.sse import EventStream, wait_while_connected
 from vaka.views.a2a import agent_card
 from vaka.views.a2a.card import PROTOCOL_VERSION

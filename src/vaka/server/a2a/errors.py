@@ -6,7 +6,7 @@ import msgspec
 from starlette.responses import Response
 
 from vaka.server.json_rpc import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, PARSE_ERROR
-from vaka.server.problems import Problem
+from vaka.server.kit.problems import Problem
 
 A2A_JSON = "application/a2a+json"
 _ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"

@@ -24,10 +24,10 @@ from vaka.core.types.ids import Cursor, SessionId, parse_session_id
 from vaka.core.types.message import ToolResult
 from vaka.core.types.progress import TurnStarted
 from vaka.server.chat_turns import ChatTurn, open_turn
-from vaka.server.principal import Principal
-from vaka.server.problems import Problem
+from vaka.server.kit.principal import Principal
+from vaka.server.kit.problems import Problem
+from vaka.server.kit.service import AgentService, PromptInput
 from vaka.server.rest.turn_log import TurnRecord, find_turn, list_turns
-from vaka.server.service import AgentService, PromptInput
 from vaka.views.a2a import A2aEncoder, A2aInput, read_message, read_reply, task_of
 from vaka.views.a2a.content import JsonObject
 from vaka.views.chat_input import ChatInput

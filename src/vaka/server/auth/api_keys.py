@@ -17,7 +17,7 @@ from vaka.core.types.ids import JSON
 from vaka.server.auth.errors import CredentialRefused
 from vaka.server.auth.pepper import Pepper, load_pepper
 from vaka.server.auth.read_cache import ReadCache
-from vaka.server.principal import JWT_OWNER_PREFIX, SCOPES, Principal, check_tenant
+from vaka.server.kit.principal import JWT_OWNER_PREFIX, SCOPES, Principal, check_tenant
 
 KEYS_PREFIX = "server/keys/"
 USAGE_PREFIX = "server/key-usage/"

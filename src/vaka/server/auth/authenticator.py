@@ -11,10 +11,10 @@ from vaka.server.auth.errors import CredentialRefused
 from vaka.server.auth.jwt import JwtSettings, JwtVerifier
 from vaka.server.auth.pepper import load_pepper
 from vaka.server.auth.tickets import Tickets
-from vaka.server.guard import CONSOLE_HEADER, Credentials, Guard
+from vaka.server.kit.guard import CONSOLE_HEADER, Credentials, Guard
+from vaka.server.kit.principal import Principal
+from vaka.server.kit.problems import Problem, not_found
 from vaka.server.limits import FailedAttempts
-from vaka.server.principal import Principal
-from vaka.server.problems import Problem, not_found
 
 MAX_TOKEN_LENGTH = 16 * 1024
 

@@ -8,8 +8,8 @@ from starlette.routing import BaseRoute, Route
 
 from vaka.server.auth.authenticator import require_authenticator
 from vaka.server.auth.tickets import login_cookie
-from vaka.server.guard import Guard, cookie_name, guard_route, read_credentials
-from vaka.server.problems import Problem
+from vaka.server.kit.guard import Guard, cookie_name, guard_route, read_credentials
+from vaka.server.kit.problems import Problem
 
 CONSOLE_PATH = "/console/"
 REFUSED_PATH = f"{CONSOLE_PATH}?link=refused"

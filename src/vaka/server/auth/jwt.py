@@ -17,7 +17,7 @@ from vaka.core.ports.env import Clock
 from vaka.core.ports.net import NetRequest, Network
 from vaka.core.types.errors import ConfigError, InvalidInput, NetworkError, Unavailable
 from vaka.server.auth.errors import CredentialRefused
-from vaka.server.principal import JWT_OWNER_PREFIX, SCOPES, SERVER_SCOPES, Principal, check_tenant
+from vaka.server.kit.principal import JWT_OWNER_PREFIX, SCOPES, SERVER_SCOPES, Principal, check_tenant
 
 JwtAlgorithm: TypeAlias = Literal[
     "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "HS256", "HS384", "HS512"

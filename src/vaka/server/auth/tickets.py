@@ -18,7 +18,7 @@ from vaka.core.types.errors import Corrupt
 from vaka.server.auth.errors import CredentialRefused
 from vaka.server.auth.pepper import Pepper
 from vaka.server.auth.read_cache import ReadCache
-from vaka.server.principal import Principal
+from vaka.server.kit.principal import Principal
 
 TicketKind: TypeAlias = Literal["vkt", "vkl", "vks"]
 """A ticket of a WebSocket, a link to the console, a login (session) of the console."""

@@ -10,7 +10,7 @@ from starlette.routing import BaseRoute
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from vaka.server.service import AgentService
+    from vaka.server.kit.service import AgentService
 
 
 class Door(msgspec.Struct, frozen=True):

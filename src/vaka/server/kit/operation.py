@@ -8,9 +8,9 @@ from starlette.requests import Request
 from starlette.routing import BaseRoute
 from starlette.types import ASGIApp
 
-from vaka.server.bodies import invalid_fields
-from vaka.server.guard import Handler, guard_route
-from vaka.server.service import AgentService
+from vaka.server.kit.bodies import invalid_fields
+from vaka.server.kit.guard import Handler, guard_route
+from vaka.server.kit.service import AgentService
 
 T = TypeVar("T")
 

@@ -27,16 +27,16 @@ from vaka.core.types.ids import JSON
 from vaka.runtime.options import ApprovalAnswer
 from vaka.runtime.remembered_rules import RememberedRule
 from vaka.runtime.runtime import Runtime
-from vaka.server.bodies import json_response, read_json
-from vaka.server.guard import principal_of
+from vaka.server.kit.bodies import json_response, read_json
+from vaka.server.kit.guard import principal_of
 from vaka.server.kit.operation import Operation, read_query, wants_stream
-from vaka.server.principal import Principal
-from vaka.server.problems import Problem, not_found
+from vaka.server.kit.principal import Principal
+from vaka.server.kit.problems import Problem, not_found
+from vaka.server.kit.service import AgentService
 from vaka.server.rest.documents import DecisionDocument, Page, PageLimit
 from vaka.server.rest.open_decisions import describe_decisions
 from vaka.server.rest.sessions import find_session, page_limit
 from vaka.server.rest.turn_log import read_backwards
-from vaka.server.service import AgentService
 from vaka.server.sse import EventStream
 
 SEARCHED_SESSIONS, SEARCHED_SPANS = 20, 2

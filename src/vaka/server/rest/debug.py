@@ -6,12 +6,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from vaka.server.bodies import json_response
+from vaka.server.kit.bodies import json_response
 from vaka.server.kit.door import Door
 from vaka.server.kit.operation import Operation, operation_routes
-from vaka.server.principal import DEBUG
+from vaka.server.kit.principal import DEBUG
+from vaka.server.kit.service import AgentService
 from vaka.server.rest.documents import Page
-from vaka.server.service import AgentService
 
 
 class SettingDocument(msgspec.Struct, frozen=True, kw_only=True):

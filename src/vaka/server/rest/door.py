@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from vaka.feature import find_features
 from vaka.server.kit.door import Door
 from vaka.server.kit.operation import Operation, operation_routes
+from vaka.server.kit.service import AgentService
 from vaka.server.rest import (
     agents,
     approvals,
@@ -19,7 +20,6 @@ from vaka.server.rest import (
     usage,
 )
 from vaka.server.rest.idempotency import IdempotentRequests
-from vaka.server.service import AgentService
 
 OPERATIONS: Sequence[Operation] = (
     *threads.OPERATIONS,

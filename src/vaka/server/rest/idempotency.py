@@ -22,12 +22,12 @@ from starlette.types import ASGIApp
 from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.values import KeyValueStore, session_values_prefix
 from vaka.core.types.errors import VakaError
-from vaka.server.bodies import read_bytes
-from vaka.server.guard import principal_of
-from vaka.server.identifiers import check_id
+from vaka.server.kit.bodies import read_bytes
+from vaka.server.kit.guard import principal_of
+from vaka.server.kit.identifiers import check_id
 from vaka.server.kit.operation import Operation, RestHandler
-from vaka.server.problems import CLIENT_LEFT, Problem, problem_of
-from vaka.server.service import AgentService
+from vaka.server.kit.problems import CLIENT_LEFT, Problem, problem_of
+from vaka.server.kit.service import AgentService
 from vaka.server.sse import EventStream
 
 PREFIX = "server/idempotency/"

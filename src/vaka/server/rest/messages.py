@@ -17,12 +17,12 @@ from vaka.core.types.hidden_messages import hidden_messages_of, is_hidden
 from vaka.core.types.ids import AgentPath
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session_edits import read_kept_backwards
-from vaka.server.bodies import json_response
+from vaka.server.kit.bodies import json_response
 from vaka.server.kit.operation import Operation, read_query
-from vaka.server.problems import Problem
+from vaka.server.kit.problems import Problem
+from vaka.server.kit.service import AgentService
 from vaka.server.rest.documents import LogCursor, Page, PageLimit
 from vaka.server.rest.sessions import find_session, page_limit, page_position, parse_metadata
-from vaka.server.service import AgentService
 from vaka.text.words import fold_text
 from vaka.views.messages import MessageContext, MessageDocument, MessageRole, is_message, message_text
 

@@ -9,13 +9,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from vaka.server.bodies import json_response
-from vaka.server.guard import guard_route
 from vaka.server.health import PROBE_PATHS
-from vaka.server.identifiers import ID_PATTERN, MAX_ID_CHARS
+from vaka.server.kit.bodies import json_response
 from vaka.server.kit.door import Door
+from vaka.server.kit.guard import guard_route
+from vaka.server.kit.identifiers import ID_PATTERN, MAX_ID_CHARS
 from vaka.server.kit.operation import EVENT_STREAM, PREFIX, Operation
-from vaka.server.service import AgentService
+from vaka.server.kit.service import AgentService
 
 Schema = dict[str, Any]
 

@@ -14,15 +14,15 @@ from vaka.core.types.ids import Cursor, SessionId
 from vaka.runtime import session_edits
 from vaka.runtime.file_rewind import FileRewind
 from vaka.runtime.runtime import Runtime
-from vaka.server.bodies import json_response, read_json
-from vaka.server.guard import principal_of
-from vaka.server.identifiers import check_id
+from vaka.server.kit.bodies import json_response, read_json
+from vaka.server.kit.guard import principal_of
+from vaka.server.kit.identifiers import check_id
 from vaka.server.kit.operation import PREFIX, Operation, read_query
-from vaka.server.problems import Problem, not_found
+from vaka.server.kit.problems import Problem, not_found
+from vaka.server.kit.service import AgentService
 from vaka.server.rest.documents import MAX_PAGE, Page, PageLimit, SessionDocument, cursor_of, session_document
 from vaka.server.rest.idempotency import derive_id, is_replay
 from vaka.server.rest.turn_log import find_turn
-from vaka.server.service import AgentService
 from vaka.server.sse import wait_while_connected
 from vaka.threads.thread import ThreadState
 

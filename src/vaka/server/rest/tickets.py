@@ -6,10 +6,10 @@ from starlette.responses import Response
 
 from vaka.server.auth.authenticator import require_authenticator
 from vaka.server.auth.tickets import TICKET_SECONDS
-from vaka.server.bodies import json_response
-from vaka.server.guard import principal_of
+from vaka.server.kit.bodies import json_response
+from vaka.server.kit.guard import principal_of
 from vaka.server.kit.operation import Operation
-from vaka.server.service import AgentService
+from vaka.server.kit.service import AgentService
 
 
 class TicketDocument(msgspec.Struct, frozen=True, kw_only=True):

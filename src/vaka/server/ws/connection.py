@@ -13,11 +13,11 @@ from starlette.types import Message, Receive, Scope, Send
 
 from vaka import __version__
 from vaka.core.types.errors import VakaError
-from vaka.server.guard import PRINCIPAL_KEY, Credentials, read_credentials
 from vaka.server.kit.door import Door
-from vaka.server.principal import Principal
-from vaka.server.problems import Problem, problem_before_login, problem_of
-from vaka.server.service import AgentService
+from vaka.server.kit.guard import PRINCIPAL_KEY, Credentials, read_credentials
+from vaka.server.kit.principal import Principal
+from vaka.server.kit.problems import Problem, problem_before_login, problem_of
+from vaka.server.kit.service import AgentService
 from vaka.server.socket_protocol import admit_large_messages
 from vaka.server.ws import frames
 from vaka.server.ws.frames import InvalidFrame, encode_control, encode_error, encode_reply, parse_frame

@@ -13,8 +13,8 @@ from msgspec import UNSET, UnsetType
 from vaka.core.types.event import Channel, Event
 from vaka.core.types.message import Audio, Document, Image, Text
 from vaka.core.types.wire_form import encode_json
-from vaka.server.bodies import check_json
-from vaka.server.problems import Problem
+from vaka.server.kit.bodies import check_json
+from vaka.server.kit.problems import Problem
 
 SUBPROTOCOL = "agent.v1+json"
 PROTOCOL_VERSION = 1

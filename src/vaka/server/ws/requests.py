@@ -11,10 +11,11 @@ from vaka.core.types.errors import VakaError
 from vaka.core.types.ids import Cursor, SessionId
 from vaka.runtime.session import binding_of
 from vaka.server.event_filter import EventFilter
-from vaka.server.guard import require_scope
-from vaka.server.identifiers import check_id
-from vaka.server.principal import Principal
-from vaka.server.problems import Problem, not_found
+from vaka.server.kit.guard import require_scope
+from vaka.server.kit.identifiers import check_id
+from vaka.server.kit.principal import Principal
+from vaka.server.kit.problems import Problem, not_found
+from vaka.server.kit.service import AgentService, PromptInput, require_model
 from vaka.server.rest.approvals import RememberDecision, ResolveApproval, settle
 from vaka.server.rest.documents import (
     DecisionDocument,
@@ -23,7 +24,6 @@ from vaka.server.rest.documents import (
     session_document,
 )
 from vaka.server.rest.open_decisions import describe_decisions
-from vaka.server.service import AgentService, PromptInput, require_model
 from vaka.server.ws import frames
 from vaka.server.ws.frames import encode_control
 from vaka.server.ws.outbound import OutboundQueue

@@ -29,10 +29,10 @@ from vaka.runtime.session import Session, binding_of
 from vaka.runtime.session_binding import SessionBinding
 from vaka.runtime.turn_stream import TurnCollector
 from vaka.server.decision_feed import DecisionFeed
-from vaka.server.guard import Guard, require_scope
-from vaka.server.identifiers import MAX_KEY_CHARS, check_id
-from vaka.server.principal import Principal
-from vaka.server.problems import Problem, not_found
+from vaka.server.kit.guard import Guard, require_scope
+from vaka.server.kit.identifiers import MAX_KEY_CHARS, check_id
+from vaka.server.kit.principal import Principal
+from vaka.server.kit.problems import Problem, not_found
 from vaka.server.request_agent import ClientToolText, extend_agent, make_client_tools
 from vaka.server.sse import OpenStreams
 from vaka.server.turn_events import DecisionCollector, TurnEvents

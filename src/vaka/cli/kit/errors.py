@@ -56,7 +56,7 @@ def describe_error(error: BaseException) -> ErrorDescription:
 
 def redact_message(text: str) -> str:
     """Return a message for the terminal: without secrets and what could control it, and encodable as UTF-8."""
-    from vaka.cli.render import as_printable
+    from vaka.cli.kit.render import as_printable
     from vaka.core.session.redaction import Secrets
     from vaka.core.types.message import replace_surrogates
     from vaka.matching.secrets import SECRET_FORMATS

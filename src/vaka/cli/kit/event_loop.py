@@ -10,8 +10,8 @@ from collections.abc import Callable, Coroutine
 from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar
 
-from vaka.cli.errors import INTERRUPTED, Quit
-from vaka.cli.stdout import discard_output_of_closed_terminal
+from vaka.cli.kit.errors import INTERRUPTED, Quit
+from vaka.cli.kit.stdout import discard_output_of_closed_terminal
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
-from vaka.cli.stdout import echo, own_stdout, result_width
+from vaka.cli.kit.stdout import echo, own_stdout, result_width
 from vaka.cli.strings import translate
 from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.event import Body, Event

@@ -14,8 +14,8 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from vaka.core.types.errors import VakaError
-from vaka.server.principal import Principal
-from vaka.server.problems import Problem, problem_before_login, problem_of, problem_response
+from vaka.server.kit.principal import Principal
+from vaka.server.kit.problems import Problem, problem_before_login, problem_of, problem_response
 from vaka.server.settings import ServerSettings
 
 ErrorShape: TypeAlias = Callable[[Problem, str], ASGIApp]

@@ -12,9 +12,9 @@ import msgspec
 
 from vaka.agents.coding_prompt import is_coding_agent
 from vaka.agents.react import Agent
-from vaka.cli.errors import UsageError
-from vaka.cli.event_loop import run_loop
-from vaka.cli.render import StatusLine, as_printable
+from vaka.cli.kit.errors import UsageError
+from vaka.cli.kit.event_loop import run_loop
+from vaka.cli.kit.render import StatusLine, as_printable
 from vaka.cli.strings import translate, use_language
 from vaka.config.claude_settings import (
     ALLOWED_HOSTS,

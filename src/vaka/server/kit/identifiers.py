@@ -2,7 +2,7 @@
 
 from typing import Literal, TypeAlias
 
-from vaka.server.problems import Problem
+from vaka.server.kit.problems import Problem
 
 MAX_ID_CHARS = 200
 MAX_KEY_CHARS = 300

@@ -11,7 +11,7 @@ from msgspec import StructMeta
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from vaka.server.problems import Problem
+from vaka.server.kit.problems import Problem
 
 T = TypeVar("T")
 MAX_REPORTED_CHARS = 500
