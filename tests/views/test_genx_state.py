@@ -8,7 +8,7 @@ import pytest
 
 from vaka.core.types.errors import InvalidInput
 from vaka.genx import GenxMessage, MatchedIntent, MemoryQuery, StateDocument, StateToolResult
-from vaka.views.genx_import import ImportedTurns
+from vaka.views.genx_import import GenxTurns
 from vaka.views.genx_state import merge_messages
 
 REACT: dict[str, Any] = {
@@ -170,6 +170,6 @@ def test_messages_that_are_parts_of_one_are_merged() -> None:
 
 
 def test_a_result_without_a_call_is_refused() -> None:
-    turns = ImportedTurns("assistant", lambda kind: kind)
+    turns = GenxTurns("assistant", lambda kind: kind)
     with pytest.raises(InvalidInput, match="'c' has no call before it"):
         turns.add(GenxMessage(role="tool", tool_result_id="c"))

@@ -20,9 +20,10 @@ from vaka.core.session.snapshot import OpenedSession
 from vaka.core.types.control import SessionOpened
 from vaka.core.types.errors import ConfigError, InvalidInput, NotFound
 from vaka.core.types.ids import EventScope, SessionId, parse_session_id
+from vaka.core.types.imported_turns import LogEntry
 from vaka.runtime.definitions import DefinitionBuilder, DefinitionSources, unknown_name_message
 from vaka.runtime.genx_agent import GenxAgent
-from vaka.runtime.genx_import import import_entries, write_imported
+from vaka.runtime.genx_import import import_entries
 from vaka.runtime.genx_state import (
     AgentState,
     LuaState,
@@ -33,10 +34,10 @@ from vaka.runtime.genx_state import (
     read_conversation,
     state_class_of,
 )
+from vaka.runtime.log_imports import write_imported
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session, binding_of
 from vaka.views.genx import path_of_state_id, state_id_of
-from vaka.views.genx_import import LogEntry
 from vaka.views.genx_state import MemoryOptions, StateDocument, StateType
 
 T = TypeVar("T")

@@ -1,27 +1,16 @@
-"""Write messages and state documents of GenX to the log of a session."""
+"""State documents of GenX as entries of a log."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import msgspec
 
 from vaka.agents.context_layers import SUMMARY_KEY
 from vaka.agents.match.router_state import ROUTER_KEY, Intent, RouterState
 from vaka.agents.quit_tools import FINISHED_KEY
-from vaka.core.loop.blobs import BlobContext, offload
-from vaka.core.ports.env import format_timestamp
-from vaka.core.session.invariants import InvariantChecker
-from vaka.core.session.snapshot import OpenedSession
-from vaka.core.types import progress
-from vaka.core.types.control import InputAdded, StateChanged
-from vaka.core.types.errors import Busy
-from vaka.core.types.event import Body
-from vaka.core.types.ids import JSON, EventScope, SessionId
-from vaka.core.types.state import SessionState
-from vaka.runtime.runtime import Runtime
-from vaka.runtime.session import Session, binding_of
-from vaka.runtime.session_edits import TimedEntry
-from vaka.views.genx_import import ImportedChild, ImportedTurns, LogEntry
+from vaka.core.types.control import StateChanged
+from vaka.core.types.ids import JSON, EventScope
+from vaka.core.types.imported_turns import LogEntry
+from vaka.views.genx_import import GenxTurns, ImportedChild
 from vaka.views.genx_state import StateDocument, merge_messages
 
 
@@ -31,7 +20,7 @@ def import_entries(document: StateDocument, new_id: Callable[[str], str]) -> lis
     Raises ``InvalidInput`` for results without a call.
     """
     failed = [result.id for result in document.tool_results if result.is_error]
-    turns = ImportedTurns(document.agent_def, new_id, failed=failed)
+    turns = GenxTurns(document.agent_def, new_id, failed=failed)
     for message in merge_messages(document.messages):
         turns.add(message)
     turns.end_turn()
@@ -64,47 +53,3 @@ def _value_entries(document: StateDocument, prefix: str) -> list[LogEntry]:
     if document.finished:
         values[FINISHED_KEY] = {"turn": "", "path": "", "tool": ""}
     return [(0, EventScope(), StateChanged(key=prefix + key, value=value)) for key, value in values.items()]
-
-
-async def write_imported(
-    runtime: Runtime, session: Session[Any], compose: Callable[[OpenedSession], list[LogEntry]]
-) -> None:
-    """Append the entries that ``compose`` returns for the current state; large texts become blobs first.
-
-    Raises as ``store_entries`` does.
-    """
-
-    async def compose_stored(now: OpenedSession) -> list[TimedEntry]:
-        return await store_entries(runtime, session.id, now.state, compose(now))
-
-    await binding_of(session).append_entries(compose_stored)
-
-
-async def store_entries(
-    runtime: Runtime, session: SessionId, state: SessionState, entries: Sequence[LogEntry]
-) -> list[TimedEntry]:
-    """Return entries that can follow a state of a session, and store large texts as blobs of the session.
-
-    Raises ``Busy`` if the entries begin a turn and the session has an unfinished turn (after a crash, or with an open
-    approval), and ``LogError`` for entries that break another invariant of the log.
-    """
-    if state.turn is not None and any(isinstance(body, progress.TurnStarted) for _, _, body in entries):
-        raise Busy(
-            f"session {session!r} has an unfinished turn; finish it with `vaka run --session {session} --resume`, or "
-            f"take it back with a rewind, and try again"
-        )
-    owner = BlobContext(runtime.store, runtime.secrets, session)
-    timed: list[TimedEntry] = []
-    for time, scope, body in entries:
-        timed.append((format_timestamp(time) if time else "", scope, await _offload(owner, body)))
-    InvariantChecker(state).check([(scope, body) for _, scope, body in timed])
-    return timed
-
-
-async def _offload(owner: BlobContext, body: Body) -> Body:
-    if isinstance(body, InputAdded | progress.MessageCompleted):
-        return msgspec.structs.replace(body, content=await offload(owner, body.content))
-    if isinstance(body, progress.ToolCompleted | progress.ToolFailed):
-        content = await offload(owner, body.result.content)
-        return msgspec.structs.replace(body, result=msgspec.structs.replace(body.result, content=content))
-    return body

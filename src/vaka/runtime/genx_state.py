@@ -24,15 +24,16 @@ from vaka.core.types.control import InputAdded, StateChanged
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, AgentPath, Cursor, EventScope, SessionId
+from vaka.core.types.imported_turns import LogEntry
 from vaka.core.types.message import AssistantMessage, Message, ToolMessage, UserMessage
 from vaka.core.types.monitor import OPEN_OUTCOMES
 from vaka.core.types.state import SessionState, agent_key
-from vaka.runtime.genx_import import write_imported
+from vaka.runtime.log_imports import write_imported
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session, binding_of
 from vaka.runtime.session_edits import TimedEntry, find_boundary_before
 from vaka.views.genx import state_id_of
-from vaka.views.genx_import import ImportedTurns, LogEntry
+from vaka.views.genx_import import GenxTurns
 from vaka.views.genx_state import (
     GenxMessage,
     MatchedIntent,
@@ -108,7 +109,7 @@ class AgentState:
 
         def compose(now: OpenedSession) -> list[LogEntry]:
             pending = msgspec.convert(now.state.values.get(PENDING_KEY) or [], list[GenxMessage])
-            turns = ImportedTurns(self.agent_def, self._runtime.env.ids.new_id, now.state.calls)
+            turns = GenxTurns(self.agent_def, self._runtime.env.ids.new_id, now.state.calls)
             kept = _add_stored(turns, pending, message)
             value = msgspec.to_builtins(kept) if kept else None
             change = [(0, EventScope(), StateChanged(key=PENDING_KEY, value=value))] if kept or pending else []
@@ -370,7 +371,7 @@ def find_agents(agent: Agent[Any, Any]) -> dict[str, Agent[Any, Any]]:
     return found
 
 
-def _add_stored(turns: ImportedTurns, pending: list[GenxMessage], message: GenxMessage) -> list[GenxMessage]:
+def _add_stored(turns: GenxTurns, pending: list[GenxMessage], message: GenxMessage) -> list[GenxMessage]:
     """Add a stored message to the turns, with the pending calls before it; return the calls that wait for results."""
     waiting = merge_messages([*pending, message]) if message.tool_call_id or message.tool_result_id else pending
     open_calls = {one.tool_call_id for one in waiting if one.tool_call_id}

@@ -27,6 +27,7 @@ from vaka.core.types.errors import Busy, InvalidInput
 from vaka.core.types.event import Body, Event
 from vaka.core.types.hidden_messages import HIDDEN_KEY, HiddenMessages, is_hidden
 from vaka.core.types.ids import CallId, EventScope, MessageId, SessionId
+from vaka.core.types.imported_turns import ImportedTurns, LogEntry
 from vaka.core.types.message import (
     AssistantMessage,
     CallRef,
@@ -39,11 +40,10 @@ from vaka.core.types.message import (
 )
 from vaka.core.types.progress import TURN_ENDS
 from vaka.core.types.state import SessionState
-from vaka.runtime.genx_import import store_entries
+from vaka.runtime.log_imports import store_entries
 from vaka.runtime.session_edits import TimedEntry, check_merged_metadata, read_kept_backwards
 from vaka.stores.message_pages import parse_list_cursor
 from vaka.threads.thread import Thread, thread_of
-from vaka.views.genx_import import ImportedTurns, LogEntry
 from vaka.views.messages import MessageContext, MessageDocument, is_message, message_id
 
 if TYPE_CHECKING:

@@ -15,16 +15,16 @@ from vaka.core.session.snapshot import OpenedSession, reopen
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import Busy, Cancelled, Interrupted, InvalidInput, NotFound, Suspended, TurnError, VakaError
 from vaka.core.types.ids import SessionId
+from vaka.core.types.imported_turns import ImportedTurns
 from vaka.core.types.message import AssistantMessage, CallRef, Message
 from vaka.core.types.progress import ToolStarted, TurnStarted
-from vaka.runtime.genx_import import write_imported
+from vaka.runtime.log_imports import write_imported
 from vaka.runtime.options import Response, UserInput, is_response
 from vaka.runtime.session import Session, binding_of
 from vaka.runtime.session_edits import TimedEntry, delete_session
 from vaka.runtime.thread_deletion import compose_deletion, deletion_entries
 from vaka.threads.processors import Composite, MessageLimit, ThreadOptions
 from vaka.threads.thread import thread_of
-from vaka.views.genx_import import ImportedTurns
 from vaka.views.messages import is_message, message_id
 
 if TYPE_CHECKING:

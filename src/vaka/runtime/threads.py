@@ -15,7 +15,8 @@ from vaka.core.session.snapshot import OpenedSession
 from vaka.core.types.control import SessionOpened, SessionUpdated
 from vaka.core.types.errors import AccessDenied, AlreadyExists, HeadMoved, InvalidInput, NotFound
 from vaka.core.types.ids import SessionId, parse_session_id
-from vaka.runtime.genx_import import store_entries
+from vaka.core.types.imported_turns import ImportedTurns
+from vaka.runtime.log_imports import store_entries
 from vaka.runtime.options import Response, UserInput
 from vaka.runtime.session_binding import SessionBinding
 from vaka.runtime.session_edits import ComposeEntries, TimedEntry, check_version, delete_session, make_update
@@ -44,7 +45,6 @@ from vaka.threads.thread import (
     parse_messages,
     thread_of,
 )
-from vaka.views.genx_import import ImportedTurns
 
 if TYPE_CHECKING:
     from vaka.runtime.drivers import SessionDrivers

@@ -22,6 +22,7 @@ from vaka.core.types.control import ApprovalRequested, ApprovalResolved, Asked, 
 from vaka.core.types.errors import Busy, HeadMoved, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor, DecisionId, digest_of, parse_session_id
+from vaka.core.types.imported_turns import ImportedTurns
 from vaka.core.types.message import (
     AssistantMessage,
     Message,
@@ -32,7 +33,7 @@ from vaka.core.types.message import (
     text_of,
 )
 from vaka.core.types.progress import ToolCompleted, ToolFailed
-from vaka.runtime.genx_import import write_imported
+from vaka.runtime.log_imports import write_imported
 from vaka.runtime.options import OnBusy
 from vaka.runtime.session import Session, binding_of
 from vaka.runtime.turn_stream import TurnCollector
@@ -47,7 +48,6 @@ from vaka.server.request_answers import AnswerEncoding, AnswerPlace, RequestAnsw
 from vaka.server.turn_events import DecisionCollector, restore_event
 from vaka.views.answers import is_client_call
 from vaka.views.chat_input import ChatInput
-from vaka.views.genx_import import ImportedTurns
 from vaka.views.openai import describe_decision
 from vaka.views.pending_decisions import PendingDecisions
 
