@@ -5,7 +5,7 @@ from pathlib import Path
 
 from bench.row import Row
 from bench.stores import temporary_folder
-from vaka.config.definitions.folder import load_definitions
+from vaka.genx.definitions.folder import load_definitions
 
 MAX_MS = 150.0
 

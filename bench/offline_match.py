@@ -9,10 +9,10 @@ import msgspec
 
 from bench.measure import percentile, raised_priority
 from bench.row import Row
-from vaka.agents.match.offline import OfflineMatcher
-from vaka.agents.match.report import ExpectedMatch, collect_tests, is_expected
-from vaka.agents.match.rules import MatchRule
-from vaka.cli.commands.match import read_rule_files
+from vaka.genx.cli import read_rule_files
+from vaka.genx.match.offline import OfflineMatcher
+from vaka.genx.match.report import ExpectedMatch, collect_tests, is_expected
+from vaka.genx.match.rules import MatchRule
 from vaka.models import HashingEmbedder
 
 RULES = Path(__file__).with_name("match_rules")

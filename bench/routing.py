@@ -8,11 +8,11 @@ from collections.abc import AsyncGenerator, Sequence
 import vaka
 from bench.measure import MedianRange, raised_priority
 from bench.row import Row
-from vaka.agents.match.lines import MatchResult
 from vaka.config.options import Storage
 from vaka.core.ports.model import Chunk, Prompt, StopChunk, TextChunk, UsageChunk
 from vaka.core.types.message import Usage
 from vaka.genx import MatchAgent, Route
+from vaka.genx.match.lines import MatchResult
 
 MAX_ADDED_MS = 1.0
 LATE_TURN = 1_000

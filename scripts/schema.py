@@ -11,13 +11,13 @@ from typing import Any, cast, get_args
 import msgspec
 
 from vaka.cli.turn.stream_input import InputLine
-from vaka.config.definitions.json_schema import definition_schema
-from vaka.config.definitions.references import KINDS
 from vaka.config.server_tables import FEATURE_NAMES
 from vaka.core.types import context, control, monitor, progress
 from vaka.core.types.body import BODY_TYPES
 from vaka.core.types.event import VERSION, Body, Custom, Unknown
 from vaka.core.types.traits import TRAITS_FILE
+from vaka.genx.definitions.json_schema import definition_schema
+from vaka.genx.definitions.references import KINDS
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.builtin_agents import TASK_SPEC_FILE
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from vaka.core.types.message import ToolCall as ToolCall
     from vaka.core.types.message import ToolResult as ToolResult
     from vaka.luau.tool import LuauTool as LuauTool
-    from vaka.runtime.agent_catalog import load_agents as load_agents
+    from vaka.runtime.definition_parts import load_agents as load_agents
     from vaka.runtime.one_shot import run as run
     from vaka.runtime.one_shot import run_sync as run_sync
     from vaka.runtime.options import Environment as Environment
@@ -80,7 +80,7 @@ _NAMES = {
     "TurnStream": "vaka.runtime.turn_stream",
     "VakaError": "vaka.core.types.errors",
     "Workspace": "vaka.config.options",
-    "load_agents": "vaka.runtime.agent_catalog",
+    "load_agents": "vaka.runtime.definition_parts",
     "run": "vaka.runtime.one_shot",
     "run_sync": "vaka.runtime.one_shot",
     "tool": "vaka.tools.function",

@@ -65,9 +65,14 @@ def find_features() -> tuple[Feature, ...]:
     return tuple(importlib.import_module(f"vaka.{name}.feature").FEATURE for name in names)
 
 
+def has_feature(name: str) -> bool:
+    """Return whether the folder of a feature exists."""
+    return (Path(__file__).parent / name / "feature.py").is_file()
+
+
 def require_feature(name: str, use: str) -> None:
     """Raise ``ConfigError`` if a feature is not installed; ``use`` is what needs it, such as ``runtime.memories``."""
-    if all(feature.name != name for feature in find_features()):
+    if not has_feature(name):
         from vaka.core.types.errors import ConfigError  # noqa: PLC0415  # only this error needs it
 
         raise ConfigError(f"{use} needs the feature {name!r}, and this installation has no folder vaka/{name}")

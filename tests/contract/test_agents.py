@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 import vaka
-from vaka.agents.match.offline import OfflineMatcher
-from vaka.agents.match.rules import parse_rule
 from vaka.genx import MatchAgent, Route
+from vaka.genx.match.offline import OfflineMatcher
+from vaka.genx.match.rules import parse_rule
 from vaka.testing.agents import AgentKindContract, MakeAgent
 
 COUNTS = """ function on_input(ctx, input)

@@ -5,10 +5,10 @@ from typing import Any
 
 from tests.faults.crash_run import EffectLedger, Plan, make_agent, make_runtime, open_store
 from tests.faults.run_plan import stream_or_resume
-from vaka.agents.match.router import MatchAgent, Route
-from vaka.agents.quit_tools import QuitTools
 from vaka.agents.react import Agent
 from vaka.core.types.event import Event
+from vaka.genx.match.router import MatchAgent, Route
+from vaka.genx.quit_tools import QuitTools
 from vaka.runtime.scripts import LuauAgent
 from vaka.testing.models import ScriptedModel, call, calls, say
 

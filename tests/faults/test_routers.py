@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from tests.agents.router_fixtures import outline
 from tests.faults import log_checks
 from tests.faults.conftest import StartProgram
 from tests.faults.crash_router import ROUTER_ANSWER
@@ -17,6 +16,7 @@ from tests.faults.planned_deaths import (
     run_undisturbed,
     run_until_death,
 )
+from tests.genx.match.router_fixtures import outline
 from vaka.core.types.event import Event
 from vaka.core.types.monitor import UsageRecorded
 

@@ -17,12 +17,12 @@ from vaka.core.types.errors import InvalidInput, Suspended
 from vaka.core.types.ids import EventScope, SessionId
 from vaka.core.types.progress import ToolFailed, ToolStarted, TurnCompleted
 from vaka.files.memory import MemoryFiles
+from vaka.genx.kinds.composite import CompositeTool, ToolStep
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session_edits import write_event
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
 from vaka.tools.builtin import builtin_tools
-from vaka.tools.kinds.composite import CompositeTool, ToolStep
 
 
 @vaka.tool

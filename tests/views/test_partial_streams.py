@@ -9,10 +9,10 @@ from tests.views.openai_clients import check
 from vaka.core.types import progress
 from vaka.core.types.ids import MessageId, SessionId, TurnId
 from vaka.core.types.message import as_content
+from vaka.genx.agent_events import AgentEvent, AgentEventProjection
 from vaka.views.a2a import task_of
 from vaka.views.acp import AcpEncoder
 from vaka.views.anthropic import StreamEncoder
-from vaka.views.genx import AgentEvent, AgentEventProjection
 from vaka.views.lumos import LumosEncoder, StreamingConfig, from_lumos, to_lumos
 from vaka.views.openai import ChatEncoder, to_completion
 from vaka.views.responses import ResponseEncoder

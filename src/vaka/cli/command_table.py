@@ -62,12 +62,6 @@ def _luau() -> click.Command:
     return luau
 
 
-def _match() -> click.Command:
-    from vaka.cli.commands.match import match
-
-    return match
-
-
 def _models() -> click.Command:
     from vaka.cli.commands.models import models
 
@@ -192,7 +186,6 @@ COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "trace": (_trace, "Show turns as waterfalls of spans, or export them."),
     "approvals": (_approvals, "List, decide and answer what waits for a person."),
     "luau": (_luau, "Run a Luau script as a program, a tool or an agent."),
-    "match": (_match, "Check rule files, and test rules with models or offline."),
     "models": (_models, "List models and keys, test a model, or serve the local one."),
     "login": (_login, "Store the key of a model provider, or list the stored ones."),
     "logout": (_logout, "Remove the stored key of a provider."),

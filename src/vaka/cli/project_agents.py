@@ -4,31 +4,29 @@ from collections.abc import Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from vaka.agents.react import Agent, ToolLike, tool_name_of
 from vaka.cli.kit.bootstrap import (
     claude_files_of,
     config_context,
     load_flag_settings,
-    model_options,
+    open_models,
     print_notes,
     script_environment,
 )
 from vaka.cli.kit.options import DEFINITION_SUFFIXES, expand_path
 from vaka.config.components import Components, components_in_force
-from vaka.config.definitions.folder import FOLDERS, list_files
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.config.settings import Settings, SettingValue, trust_root_of
 from vaka.core.types.errors import ConfigError
-from vaka.runtime.agent_catalog import AgentCatalog
-from vaka.runtime.definitions import DefinitionSources, unknown_name_message
-from vaka.runtime.model_registry import ModelRegistry
-from vaka.runtime.options import Options
+from vaka.core.types.keywords import unknown_name_message
+from vaka.feature import has_feature, require_feature
 from vaka.runtime.project_agents import FileAgent
 
-AGENT_FOLDERS = tuple(name for name, kind in FOLDERS.items() if kind == "agent")
-"""The folders by which a project with definitions is known."""
+if TYPE_CHECKING:
+    from vaka.genx.definitions.catalog import AgentCatalog
+
 MAX_PROBLEMS = 5
 """The problems of definitions that are printed when an agent is run."""
 _AGENT_HELP = "`vaka agents list` shows all, and --agent also takes FILE.py[:OBJECT], FILE.luau or agents/FILE.yaml"
@@ -54,17 +52,20 @@ def find_project_agent(settings: Settings, name: str, tools: Sequence[ToolLike] 
         explain = catalog.explain_missing if catalog is not None else partial(unknown_name_message, "agent")
         problem = explain(name, names)
         raise ConfigError(f"{problem} {_AGENT_HELP}" if problem.endswith("?") else f"{problem}; {_AGENT_HELP}")
-    models = ModelRegistry(Options(**model_options(settings, quiet=True)).build_model_config())
+    models = open_models(settings, quiet=True)
     return FileAgent(file, components, models)
 
 
 def _load_definition(settings: Settings, path: Path, tools: Sequence[ToolLike]) -> Agent:
     """Return the agent of a file in a folder ``agents``. Raises ``ConfigError``."""
+    require_feature("genx", f"the definition {path}")
+    from vaka.genx.definitions.folder import AGENT_FOLDERS
+
     if path.parent.name not in AGENT_FOLDERS:
         raise ConfigError(f"{path}: expected a file in a folder 'agents', beside the folders of its tools")
     if not path.is_file():
         raise ConfigError(f"{path}: there is no such file")
-    catalog = AgentCatalog(path.parent.parent, _sources_of(settings, path.parent.parent, tools))
+    catalog = _open_catalog(settings, path.parent.parent, tools)
     table = catalog.definitions.table("agent")
     name = next((name for name, found in table.items() if found.path == path), None)
     agent = catalog.find(name) if name is not None else None
@@ -75,7 +76,7 @@ def _load_definition(settings: Settings, path: Path, tools: Sequence[ToolLike]) 
     return agent
 
 
-def _finish_loading(settings: Settings, catalog: AgentCatalog) -> None:
+def _finish_loading(settings: Settings, catalog: "AgentCatalog") -> None:
     """Use the MCP servers whose tools agents name, and the models of files in ``models/``. Prints notes.
 
     Such files decide where keys are sent: only ``--trust`` lets them count.
@@ -131,19 +132,25 @@ def components_of(settings: Settings) -> Components:
     return components_in_force(config_context(), settings.plugin_dirs, files, trusted=settings.trusted)
 
 
-def find_catalog(settings: Settings, tools: Sequence[ToolLike] = ()) -> AgentCatalog | None:
+def find_catalog(settings: Settings, tools: Sequence[ToolLike] = ()) -> "AgentCatalog | None":
     """Return the agents of definitions, ``None`` if no folder has any. ``tools`` are the tools of the command."""
     folder = find_definitions_folder(settings)
-    return AgentCatalog(folder, _sources_of(settings, folder, tools)) if folder is not None else None
+    return _open_catalog(settings, folder, tools) if folder is not None else None
 
 
-def _sources_of(settings: Settings, folder: Path, tools: Sequence[ToolLike]) -> DefinitionSources:
-    return DefinitionSources(
+def _open_catalog(settings: Settings, folder: Path, tools: Sequence[ToolLike]) -> "AgentCatalog":
+    from vaka.genx.definitions.builder import DefinitionSources
+    from vaka.genx.definitions.catalog import AgentCatalog
+    from vaka.runtime.definition_parts import RuntimeParts
+
+    sources = DefinitionSources(
+        parts=RuntimeParts(),
         trusted=_is_trusted(settings, folder),
         tools={tool_name_of(tool): tool for tool in tools},
         variables=script_environment(settings),
         models=frozenset((*settings["models"], *settings["tiers"])),
     )
+    return AgentCatalog(folder, sources)
 
 
 def find_definitions_folder(settings: Settings) -> Path | None:
@@ -153,10 +160,13 @@ def find_definitions_folder(settings: Settings) -> Path | None:
     """
     setting = settings.values["definitions"]
     if setting.value:
+        require_feature("genx", "the setting definitions")
         folder = Path(setting.value).expanduser().absolute()
         if not folder.is_dir():
             raise ConfigError(f"{setting.origin}: definitions: there is no folder {setting.value!r}")
         return folder
+    if not has_feature("genx"):
+        return None
     context = config_context()
     project = context.project_file
     folders = [context.cwd, *([project.parent] if project is not None else []), context.repository]
@@ -165,6 +175,8 @@ def find_definitions_folder(settings: Settings) -> Path | None:
 
 def _has_definitions(folder: Path) -> bool:
     """Return whether a folder ``agents`` has a file that may be a definition."""
+    from vaka.genx.definitions.folder import AGENT_FOLDERS, list_files
+
     with suppress(ConfigError, OSError):
         return any(list_files(folder / name) for name in AGENT_FOLDERS)
     return False

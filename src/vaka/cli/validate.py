@@ -17,13 +17,12 @@ from vaka.config.claude_settings import (
     permission_layer_of,
     read_settings,
 )
-from vaka.config.definitions.codecs import FORMATS
-from vaka.config.definitions.folder import FOLDERS
 from vaka.config.project_content import load_project_content
 from vaka.config.setting_keys import FileSetting, check_settings_file
 from vaka.config.settings import ConfigContext
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.tool import Layer
+from vaka.feature import has_feature
 from vaka.hooks.definition import parse_hooks
 from vaka.mcp.definition import parse_servers
 from vaka.net.rules import parse_pattern
@@ -52,15 +51,13 @@ def validate_path(path: Path, *, strict: bool = False) -> Iterator[FileProblem]:
     ``strict`` makes an unknown key of a definition an error.
     """
     if path.is_dir():
-        if path.absolute().name not in FOLDERS:
+        if not _is_definition_folder(path):
             yield from _validate_folder(path)
         yield from _check_definitions(path, strict=strict)
         return
     check = CHECKS_BY_NAME.get(path.name) or (_check_claude_settings if path.suffix == ".json" else _check_toml)
     try:
-        from vaka.cli.definition_checks import is_definition
-
-        if path.suffix.lower() in FORMATS and path.name not in SETTINGS_NAMES and is_definition(path):
+        if path.name not in SETTINGS_NAMES and _is_definition(path):
             yield from _check_definitions(path, strict=strict)
             return
         yield from check(path)
@@ -85,11 +82,34 @@ def _validate_folder(folder: Path) -> Iterator[FileProblem]:
 
 
 def _check_definitions(path: Path, *, strict: bool) -> Iterator[FileProblem]:
-    from vaka.cli.definition_checks import check_definitions
+    if not has_feature("genx"):
+        return
+    from vaka.cli.definition_parts import CommandParts
+    from vaka.genx.definitions.checks import check_definitions
 
-    found = check_definitions(path, strict=strict)
+    found = check_definitions(path, CommandParts(), strict=strict)
     yield from map(FileProblem, found.problems)
     yield from _notes(found.notes)
+
+
+def _is_definition_folder(folder: Path) -> bool:
+    if not has_feature("genx"):
+        return False
+    from vaka.genx.definitions.folder import FOLDERS
+
+    return folder.absolute().name in FOLDERS
+
+
+def _is_definition(path: Path) -> bool:
+    if not has_feature("genx"):
+        return False
+    from vaka.genx.definitions.codecs import FORMATS
+
+    if path.suffix.lower() not in FORMATS:
+        return False
+    from vaka.genx.definitions.checks import is_definition
+
+    return is_definition(path)
 
 
 def _check_toml(path: Path) -> Iterator[FileProblem]:

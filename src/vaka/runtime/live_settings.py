@@ -1,6 +1,5 @@
 """Settings that are read again when their files change: permissions, hooks, variables of commands, MCP servers."""
 
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -18,6 +17,7 @@ from vaka.core.types.tool import Layer
 from vaka.policy.decision import is_stricter
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import resolve_mode
+from vaka.system.file_states import FileStates, states_of
 
 if TYPE_CHECKING:
     from vaka.hooks.definition import Hook
@@ -54,7 +54,6 @@ class SettingsSource(Protocol):
         ...
 
 
-FileStates: TypeAlias = dict[Path, tuple[int, int, int] | None]
 ApplySettings: TypeAlias = Callable[[LoadedSettings, LayeredPolicy], None]
 
 
@@ -157,18 +156,6 @@ class LiveSettings(Middleware):
             if states != self._seen_states:
                 self._warnings.append(f"the settings stay as they were, since a change cannot be read: {error}")
             return None
-
-
-def states_of(places: Iterable[Path]) -> FileStates:
-    """Return what tells whether files have changed."""
-    states: FileStates = {}
-    for path in places:
-        try:
-            found = os.stat(path)  # noqa: PTH116  # before each turn, so without a method of Path
-            states[path] = (found.st_mtime_ns, found.st_size, found.st_ino)
-        except OSError:
-            states[path] = None
-    return states
 
 
 def narrow_servers(

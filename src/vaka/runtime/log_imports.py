@@ -1,14 +1,13 @@
-"""Append the messages of a conversation that was held elsewhere to the log of a session."""
+"""Entries of conversations that were held elsewhere, for the log of a session."""
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from vaka.core.loop.blobs import BlobContext, offload
 from vaka.core.ports.env import format_timestamp
 from vaka.core.session.invariants import InvariantChecker
-from vaka.core.session.snapshot import OpenedSession
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded
 from vaka.core.types.errors import Busy
@@ -16,27 +15,14 @@ from vaka.core.types.event import Body
 from vaka.core.types.ids import SessionId
 from vaka.core.types.imported_turns import LogEntry
 from vaka.core.types.state import SessionState
-from vaka.runtime.runtime import Runtime
-from vaka.runtime.session import Session, binding_of
 from vaka.runtime.session_edits import TimedEntry
 
-
-async def write_imported(
-    runtime: Runtime, session: Session[Any], compose: Callable[[OpenedSession], list[LogEntry]]
-) -> None:
-    """Append the entries that ``compose`` returns for the current state; large texts become blobs first.
-
-    Raises as ``store_entries`` does.
-    """
-
-    async def compose_stored(now: OpenedSession) -> list[TimedEntry]:
-        return await store_entries(runtime, session.id, now.state, compose(now))
-
-    await binding_of(session).append_entries(compose_stored)
+if TYPE_CHECKING:
+    from vaka.runtime.runtime import Runtime
 
 
 async def store_entries(
-    runtime: Runtime, session: SessionId, state: SessionState, entries: Sequence[LogEntry]
+    runtime: "Runtime", session: SessionId, state: SessionState, entries: Sequence[LogEntry]
 ) -> list[TimedEntry]:
     """Return entries that can follow a state of a session, and store large texts as blobs of the session.
 

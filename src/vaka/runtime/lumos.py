@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from vaka.agents.match.router import routers_of
 from vaka.agents.react import Agent
+from vaka.agents.routing import routers_of
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Prompt

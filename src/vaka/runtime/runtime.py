@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from vaka.core.ports.tool import Tool, World
     from vaka.core.types.state import SessionState
     from vaka.core.types.tool import FileUse
+    from vaka.genx.services import DefinitionParts
     from vaka.mcp.client import McpStatus
     from vaka.memory.memories import Memories
     from vaka.runtime.agent_services import ServiceHost
@@ -526,6 +527,13 @@ class Runtime:
         from vaka.runtime.threads import Threads
 
         return Threads(self, self._drivers)
+
+    @property
+    def definition_parts(self) -> "DefinitionParts":
+        """What definitions get from other folders, for ``vaka.genx``."""
+        from vaka.runtime.definition_parts import RuntimeParts
+
+        return RuntimeParts()
 
     async def _require_folder(self, session: SessionId) -> None:
         """Raise ``InvalidInput`` if the folder of a session is not the folder of this runtime."""

@@ -1,10 +1,10 @@
 """``SessionBinding``: a session with its agent, and the work behind ``Session`` that other parts of vaka share."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
-from vaka.core.ports.store import SessionInfo
+from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.session.fanout import Follower
 from vaka.core.session.snapshot import OpenedSession
 from vaka.core.types.control import InputAdded, InputPolicy, RunSettings
@@ -14,11 +14,12 @@ from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Text, as_content
 from vaka.core.types.type_parameters import DefaultParameters, Deps, Out
 from vaka.runtime.options import OnBusy, UserInput
-from vaka.runtime.session_edits import ComposeEntries, TimedEntry, append_entries, read_last_turn
+from vaka.runtime.session_edits import ComposeEntries, TimedEntry, append_entries, find_boundary_before, read_last_turn
 from vaka.runtime.turn_stream import TurnCollector, TurnReader
 
 if TYPE_CHECKING:
     from vaka.agents.react import Agent
+    from vaka.core.types.imported_turns import LogEntry
     from vaka.runtime.drivers import SessionDrivers
     from vaka.runtime.runtime import Runtime
 
@@ -62,6 +63,10 @@ class SessionBinding(DefaultParameters, Generic[Deps, Out]):
         self.must_begin = False
         """Whether the first input creates the session: ``HeadMoved`` is raised if another caller has created it."""
         self._metadata_read = False
+
+    @property
+    def store(self) -> Store:
+        return self.runtime.store
 
     @property
     def metadata_known(self) -> bool:
@@ -189,3 +194,19 @@ class SessionBinding(DefaultParameters, Generic[Deps, Out]):
             await self.drivers.require_idle(self.id)
             caches, now = self.drivers.edit_caches, self.drivers.timestamp()
             return await append_entries(self.runtime.store, self.id, compose_redacted, now, caches, info)
+
+    async def append_imported(self, compose: "Callable[[OpenedSession], Sequence[LogEntry]]") -> None:
+        """Append the entries that ``compose`` returns for the current state; large texts become blobs first.
+
+        Raises as ``store_entries`` does.
+        """
+        from vaka.runtime.log_imports import store_entries
+
+        async def compose_stored(now: OpenedSession) -> list[TimedEntry]:
+            return await store_entries(self.runtime, self.id, now.state, compose(now))
+
+        await self.append_entries(compose_stored)
+
+    async def find_boundary_before(self, started: int) -> int:
+        """Return the last position before a turn, given its ``turn.started``, and before the inputs directly before."""
+        return await find_boundary_before(self.store, self.id, started)

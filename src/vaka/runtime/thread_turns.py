@@ -18,7 +18,6 @@ from vaka.core.types.ids import SessionId
 from vaka.core.types.imported_turns import ImportedTurns
 from vaka.core.types.message import AssistantMessage, CallRef, Message
 from vaka.core.types.progress import ToolStarted, TurnStarted
-from vaka.runtime.log_imports import write_imported
 from vaka.runtime.options import Response, UserInput, is_response
 from vaka.runtime.session import Session, binding_of
 from vaka.runtime.session_edits import TimedEntry, delete_session
@@ -117,7 +116,7 @@ async def run_beside_thread(
     try:
         await beside.update(owner=owner or None, tags=[BACKGROUND_TAG])
         if turns.entries:
-            await write_imported(runtime, beside, lambda _: turns.entries)
+            await binding_of(beside).append_imported(lambda _: turns.entries)
         response = await beside.run(prompt, **keywords)
     except Suspended:
         with suppress(VakaError):  # the error of the turn is raised

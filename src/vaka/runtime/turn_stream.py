@@ -281,6 +281,6 @@ class TurnStream(Generic[Out_co]):
 
 
 def _is_router_start(body: ScriptAnswered) -> bool:
-    from vaka.agents.match.router_state import ROUTER_DIGEST
+    from vaka.agents.routing import ROUTER_DIGEST
 
     return body.digest == ROUTER_DIGEST

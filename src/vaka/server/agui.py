@@ -11,8 +11,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from vaka import __version__
-from vaka.agents.match.router import routers_of
 from vaka.agents.react import Agent
+from vaka.agents.routing import routers_of
 from vaka.core.types.ids import JSON
 from vaka.server.answer_start import AnswerStart, open_answer
 from vaka.server.chat_turns import REFUSED_REQUESTS, encode_turn, enter_chat, open_turn

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from vaka.agents.match.router import routers_of
+from vaka.agents.routing import routers_of
 from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.types.control import InputAdded
 from vaka.core.types.ids import Cursor, parse_session_id

@@ -33,7 +33,6 @@ from vaka.core.types.message import (
     text_of,
 )
 from vaka.core.types.progress import ToolCompleted, ToolFailed
-from vaka.runtime.log_imports import write_imported
 from vaka.runtime.options import OnBusy
 from vaka.runtime.session import Session, binding_of
 from vaka.runtime.turn_stream import TurnCollector
@@ -250,7 +249,7 @@ class Conversations:
         session = await runtime.open(agent, id=id)
         await session.update(owner=principal.id, by=principal.id, create=True)
         if turns.entries:
-            await write_imported(runtime, session, lambda _: turns.entries)
+            await binding_of(session).append_imported(lambda _: turns.entries)
         return session
 
     async def _continue(self, principal: Principal, agent: Agent, request: ChatInput, id: str) -> RequestAnswer:

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from vaka.agents.match.router import routers_of
+from vaka.agents.routing import routers_of
 from vaka.core.types.errors import VakaError
 from vaka.core.types.ids import CallId, MessageId
 from vaka.core.types.message import AssistantMessage, ToolCall, as_content

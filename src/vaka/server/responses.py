@@ -7,7 +7,7 @@ from starlette.requests import Request
 from starlette.routing import WebSocketRoute
 from starlette.types import ASGIApp
 
-from vaka.agents.match.router import routers_of
+from vaka.agents.routing import routers_of
 from vaka.core.types.errors import InvalidInput, VakaError
 from vaka.server.answer_start import open_answer
 from vaka.server.conversations import session_header, stop_on_disconnect

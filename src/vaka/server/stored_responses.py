@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from vaka.agents.match.router import routers_of
+from vaka.agents.routing import routers_of
 from vaka.core.loop.blobs import restore_content
 from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.store import SessionQuery

@@ -8,7 +8,6 @@ import pytest
 import vaka
 from tests.caching_model import CachingModel, PromptCache
 from tests.runtime.runtime_fixtures import agent, read_log, runtime
-from vaka.agents.context_layers import ConversationMemory
 from vaka.agents.subagents import SubAgents
 from vaka.core.ports.model import Prompt
 from vaka.core.types.context import ContextCompacted
@@ -18,6 +17,7 @@ from vaka.core.types.ids import MessageId
 from vaka.core.types.message import AssistantMessage, Text, UserMessage
 from vaka.core.types.monitor import CacheBusted, UsageRecorded
 from vaka.core.types.progress import StepStarted
+from vaka.genx.prompt_layers import ConversationMemory
 from vaka.models.catalog import Price, PriceList
 from vaka.models.wrappers.meter import MeteredModel
 from vaka.runtime.options import Environment

@@ -9,7 +9,7 @@ from tests.server.conftest import PRINCIPALS, Serve
 from tests.server.rest.test_turns import API, deploy, start
 from vaka.agents.react import Agent
 from vaka.config.server_tables import FEATURE_NAMES
-from vaka.runtime.agent_catalog import load_agents
+from vaka.runtime.definition_parts import load_agents
 from vaka.server.settings import ServerSettings
 from vaka.testing import say
 

@@ -2,9 +2,10 @@
 
 import os
 import re
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 import msgspec
@@ -18,13 +19,12 @@ from vaka.cli.kit.bootstrap import (
     policy_from_settings,
     settings_from_flags,
 )
-from vaka.cli.kit.errors import Quit, UsageError
+from vaka.cli.kit.errors import FAILED, Quit, UsageError
 from vaka.cli.kit.render import as_printable, compact_json, print_json, print_table
 from vaka.cli.validate import validate_path
 from vaka.config.claude_keys import CLAUDE_KEYS, ClaudeKey, near_key, value_problem
 from vaka.config.claude_settings import settings_places
 from vaka.config.claude_writer import write_claude_value
-from vaka.config.definitions.references import KINDS, DefinitionKind
 from vaka.config.documents import parse_json
 from vaka.config.effective_settings import EffectiveValue, effective_settings
 from vaka.config.setting_keys import (
@@ -38,9 +38,13 @@ from vaka.config.setting_keys import (
 )
 from vaka.config.settings import Settings, SettingValue, redact_setting, trust_root_of
 from vaka.core.types.errors import ConfigError, InvalidInput
+from vaka.feature import has_feature, require_feature
 from vaka.matching.secrets import SECRET_FORMATS
 from vaka.policy.decision import parse_mode
 from vaka.sandbox.sensitive import is_secret
+
+if TYPE_CHECKING:
+    from vaka.genx.definitions.references import DefinitionKind
 
 HIDDEN = "***"
 """Stands for a value that is secret."""
@@ -344,16 +348,39 @@ def convert(path: str, output: str | None) -> None:
     Without --output the scripts are printed. A tool that cannot be converted is reported and left out, with exit code
     1; its definition keeps working. No file is overwritten.
     """
-    from vaka.cli.convert_definitions import convert_definitions
+    require_feature("genx", "vaka config convert")
+    from vaka.genx.conversion.definitions import convert_definitions, write_tools
+    from vaka.genx.conversion.tool_scripts import CONVERTED_KINDS
 
-    convert_definitions(options.expand_path(path), options.expand_path(output) if output else None)
+    source = options.expand_path(path)
+    tools, failures = convert_definitions(source)
+    for text in failures:
+        click.echo(as_printable(text), err=True)
+    if not tools and not failures:
+        click.echo(f"{source}: no tools of the kinds {', '.join(CONVERTED_KINDS)}", err=True)
+    if output is None:
+        click.echo("\n".join(tool.script for tool in tools), nl=False)
+    else:
+        for file in write_tools(options.expand_path(output) / "tools", tools):
+            click.echo(str(file))
+    if failures:
+        raise Quit(FAILED)
+
+
+def _definition_kinds() -> Sequence[str]:
+    if not has_feature("genx"):
+        return ()
+    from vaka.genx.definitions.references import KINDS
+
+    return KINDS
 
 
 @config.command(epilog=options.format_examples("vaka config schema agent > agent.schema.json"))
-@click.argument("kind", required=False, type=click.Choice(KINDS))
-def schema(kind: DefinitionKind | None) -> None:
+@click.argument("kind", required=False, type=click.Choice(_definition_kinds()))
+def schema(kind: "DefinitionKind | None") -> None:
     """Print the JSON Schema of definitions of one kind, or of any kind, for editors."""
-    from vaka.config.definitions.json_schema import definition_schema
+    require_feature("genx", "vaka config schema")
+    from vaka.genx.definitions.json_schema import definition_schema
 
     print_json(definition_schema(kind))
 

@@ -65,6 +65,7 @@ from vaka.runtime.runtime import Runtime
 
 if TYPE_CHECKING:
     from vaka.mcp.definition import McpServer, ParsedServers
+    from vaka.runtime.model_registry import ModelRegistry
 
 T = TypeVar("T")
 
@@ -417,6 +418,14 @@ def model_options(settings: Settings, *, quiet: bool = False) -> dict[str, Any]:
         "models": Models(**settings.fields_of(Models)),
         "environment": Environment(progress=None if quiet else StatusLine()),
     }
+
+
+def open_models(settings: Settings, *, quiet: bool = False) -> "ModelRegistry":
+    """Return the models of the settings, for a command that needs no runtime."""
+    from vaka.runtime.model_registry import ModelRegistry
+    from vaka.runtime.options import Options
+
+    return ModelRegistry(Options(**model_options(settings, quiet=quiet)).build_model_config())
 
 
 def world_options(settings: Settings) -> dict[str, Any]:

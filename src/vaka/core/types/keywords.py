@@ -220,6 +220,20 @@ def find_near_names(name: str, known: Iterable[str], n: int = 1, cutoff: float =
     return get_close_matches(name, list(known), n, cutoff)
 
 
+def unknown_name_message(kind: str, name: str, known: Iterable[str]) -> str:
+    """Return that there is nothing with this name, and which names are near, or which there are."""
+    lower = {one.lower(): one for one in sorted(known)}
+    near = [lower[one] for one in find_near_names(name.lower(), lower, n=3)]
+    if near:
+        return f"there is no {kind} {name!r}; did you mean {' or '.join(near)}?"
+    some = ", ".join([*lower.values()][:MAX_NAMES]) + (" and others" if len(lower) > MAX_NAMES else "")
+    return f"there is no {kind} {name!r}; {f'there are {some}' if lower else f'no {kind} is defined'}"
+
+
+MAX_NAMES = 8
+"""The names that an error shows at most."""
+
+
 def unknown_keyword_error(function: str, name: str, known: Iterable[str]) -> TypeError:
     """Return the error for a keyword argument that a function does not take."""
     near = find_near_names(name, list(known), n=1)

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 
-from vaka.agents.match.router import routers_of
 from vaka.agents.react import Agent
+from vaka.agents.routing import routers_of
 from vaka.core.ports.store import SessionInfo, SessionQuery, Store
 from vaka.core.types.control import ApprovalResolved, InputAdded, QuestionAnswered
 from vaka.core.types.errors import InvalidInput

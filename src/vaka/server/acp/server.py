@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TypeAlias
 
 from vaka import __version__
-from vaka.agents.match.router import MatchAgent
+from vaka.agents.routing import RoutingAgent
 from vaka.core.ports.store import SessionInfo, SessionQuery
 from vaka.core.session.branches import live_events_of
 from vaka.core.types.errors import Busy, InvalidInput, NotFound, Suspended, VakaError
@@ -400,7 +400,7 @@ class AcpServer:
 
 def _encoder_for(opened: _OpenSession, workspace: AcpWorkspace, *, inputs: bool = False) -> AcpEncoder:
     agent = workspace.agent
-    routers = [agent.name] if isinstance(agent, MatchAgent) else []
+    routers = [agent.name] if isinstance(agent, RoutingAgent) else []
     traits = declared_traits(agent.tools)
     return AcpEncoder(routers=routers, inputs=inputs, root=opened.place.folder, traits=traits)
 

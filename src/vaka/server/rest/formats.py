@@ -7,8 +7,8 @@ import msgspec
 
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
+from vaka.feature import require_feature
 from vaka.views.anthropic import StreamEncoder
-from vaka.views.genx import AgentEvent, AgentEventProjection, RoundFailure
 from vaka.views.lumos.encode import LumosEncoder
 
 StreamFormat: TypeAlias = Literal["vaka", "lumos", "genx", "agentsdk"]
@@ -48,6 +48,9 @@ def _lumos_encoder() -> EncodeEvents:
 
 
 def _genx_encoder(session: SessionId, agent: str) -> EncodeEvents:
+    require_feature("genx", "the format genx")
+    from vaka.genx.agent_events import AgentEvent, AgentEventProjection, RoundFailure
+
     projection = AgentEventProjection(session, agent)
 
     def name_of(each: AgentEvent | RoundFailure) -> str:

@@ -1,0 +1,1 @@
+"""Tool definitions of older kinds as Luau tools."""
