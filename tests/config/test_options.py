@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.shell import say_line
 from tests.cli.test_docs import commands_below
-from vaka.cli.command_table import COMMANDS
+from vaka.cli.command_table import find_command, list_commands
 from vaka.cli.kit.options import flag_of
 from vaka.config.options import Permissions
 from vaka.config.setting_keys import SETTING_KEYS, settings_of
@@ -125,8 +125,8 @@ def test_every_command_has_the_flag_of_a_setting_as_its_mark_makes_it() -> None:
             command = flag_of(key.name)(click.Command("made"))
             made[key.flag.name] = cast("click.Option", command.params[0])
     others = set[str]()
-    for group, (load, _) in COMMANDS.items():
-        for path, command in commands_below(load(), (group,)):
+    for group in list_commands():
+        for path, command in commands_below(cast("click.Command", find_command(group)), (group,)):
             for param in command.params:
                 names = [name for name in param.opts if name in made]
                 if any(describe_flag(made[name]) != describe_flag(param) for name in names):

@@ -110,7 +110,7 @@ class GreetingRecords:
     async def erase_owner(self, store, owner, open_files, *, dry_run):
         return {"greetings": len(await store.values.keys("greetings/"))}
 """
-USED_NAMES = {"memory": "runtime.memories"}
+USED_NAMES = {"genx": "vaka.load_agents", "memory": "runtime.memories"}
 """What programs use of a feature by its name."""
 
 

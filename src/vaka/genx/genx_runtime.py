@@ -26,7 +26,7 @@ from vaka.genx.definitions.tools import ToolDefinition
 from vaka.genx.document_import import import_entries
 from vaka.genx.genx_agent import GenxAgent
 from vaka.genx.match.rules import MatchRule, parse_rule
-from vaka.genx.services import GenxHost, GenxSession, work_of
+from vaka.genx.services import GenxHost, GenxSession, parts_of, work_of
 from vaka.genx.state import (
     AgentState,
     LuaState,
@@ -119,7 +119,7 @@ class GenxRuntime:
         self.runtime = runtime
         self._agents = {agent.name: agent for agent in agents}
         self._sources = DefinitionSources(
-            parts=runtime.definition_parts,
+            parts=parts_of(runtime),
             trusted=trusted,
             tools={tool_name_of(tool): tool for tool in tools},
             variables=dict(variables or {}),

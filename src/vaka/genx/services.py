@@ -131,10 +131,16 @@ class GenxHost(Protocol):
     @property
     def hub(self) -> FollowerHub: ...
     @property
-    def definition_parts(self) -> DefinitionParts: ...
+    def _definition_parts(self) -> DefinitionParts: ...
 
     async def open(self, agent: Agent[Any, Any], *, id: str = "") -> GenxSession: ...
     async def rewind(self, session: str, to: Cursor | str, *, interrupt: bool = False) -> Event: ...
+
+
+def parts_of(host: GenxHost) -> DefinitionParts:
+    """Return what a runtime gives to definitions."""
+    # ``vaka.Runtime`` shows programs only what they use.
+    return host._definition_parts  # noqa: SLF001  # pyright: ignore[reportPrivateUsage]  # declared above
 
 
 def work_of(session: GenxSession) -> SessionWork:

@@ -529,7 +529,7 @@ class Runtime:
         return Threads(self, self._drivers)
 
     @property
-    def definition_parts(self) -> "DefinitionParts":
+    def _definition_parts(self) -> "DefinitionParts":
         """What definitions get from other folders, for ``vaka.genx``."""
         from vaka.runtime.definition_parts import RuntimeParts
 

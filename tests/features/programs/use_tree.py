@@ -32,6 +32,14 @@ async def use_library() -> dict[str, str]:
     return {"answer": answer.text, "fork": copy, "erased": kinds, "runtime.memories": memories}
 
 
+def use_definitions() -> str:
+    """Return the names of the agents in a folder without definitions, or the error."""
+    try:
+        return ",".join(vaka.load_agents("."))
+    except vaka.VakaError as error:
+        return str(error)
+
+
 def run_command(*words: str) -> str:
     """Return what a command writes to stdout, or its error."""
     out, err = io.StringIO(), io.StringIO()
@@ -41,6 +49,7 @@ def run_command(*words: str) -> str:
 
 
 results: dict[str, object] = {"path": vaka.__file__, **asyncio.run(use_library())}
+results["vaka.load_agents"] = use_definitions()
 results["help"] = run_command("--help")
 results["run"] = run_command("run", "Hi.", "--model", "scripted:script.jsonl")
 results["others"] = [run_command(*words.split()) for words in sys.argv[1:]]

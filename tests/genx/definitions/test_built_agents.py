@@ -25,6 +25,7 @@ from vaka.genx import MatchAgent
 from vaka.genx.definitions.builder import DefinitionSources
 from vaka.genx.definitions.catalog import AgentCatalog
 from vaka.genx.prompt_layers import ConversationMemory
+from vaka.runtime.definition_parts import RuntimeParts
 from vaka.runtime.options import Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
@@ -373,7 +374,7 @@ def test_models_are_named_by_generators_by_other_generators_and_by_the_settings(
     write(folder / "models/loop.yaml", "model: loop\n")
     write(folder / "agents/chain.yaml", "prompt: P\ngenerator: {$ref: 'generator:tiny'}\n")
     write(folder / "agents/loop.yaml", "prompt: P\ngenerator: {$ref: 'generator:loop'}\n")
-    catalog = AgentCatalog(folder, DefinitionSources(models=frozenset({"fast"})))
+    catalog = AgentCatalog(folder, DefinitionSources(parts=RuntimeParts(), models=frozenset({"fast"})))
     found = {name: (agent.model, agent.options) for name, agent in catalog.items()}
     assert found == {
         "chain": ("openai/mini", {"max_tokens": 5, "temperature": 0.5}),
