@@ -17,6 +17,7 @@ def load_commands() -> "Sequence[click.Command]":
 
 FEATURE = Feature(
     name="genx",
+    extra="definitions",
     commands={"match": "Check rule files, and test rules with models or offline."},
     load_commands=load_commands,
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from vaka.agents.react import Agent, ToolLike
 from vaka.core.loop.middleware import Middleware
@@ -82,7 +82,7 @@ class SessionWork(Protocol):
     @property
     def store(self) -> Store: ...
 
-    async def open_turn(self, prompt: Content, on_busy: Any, /) -> tuple[EventBatches, StoredTurn]:
+    async def open_turn(self, prompt: Content, on_busy: Literal["interrupt"], /) -> tuple[EventBatches, StoredTurn]:
         """Store an input and return the reader of the turn that answers it."""
         ...
 

@@ -14,11 +14,12 @@ from vaka.core.ports.model import Prompt
 from vaka.core.types.message import ToolMessage, ToolResult, text_of
 from vaka.genx.conversion.jq_parser import UntranslatableJq
 from vaka.genx.conversion.jq_translation import JqTranslator
-from vaka.genx.conversion.tool_scripts import UnconvertedTool, convert_tool, luau_value
+from vaka.genx.conversion.tool_scripts import MAX_TIMEOUT, UnconvertedTool, convert_tool, luau_value
 from vaka.genx.kinds.composite import CompositeTool, ToolStep
 from vaka.genx.kinds.generator import GeneratorTool, TextProcessorTool
 from vaka.genx.kinds.http import HttpTool
 from vaka.genx.kinds.jq import JqProgram
+from vaka.luau.host import http
 from vaka.net.connector import Connector
 from vaka.net.rules import NetworkRules
 from vaka.stores.memory import MemoryStore
@@ -346,6 +347,10 @@ def test_a_tool_without_an_equivalent_says_why(fields: dict[str, Any], message: 
     with pytest.raises(UnconvertedTool) as caught:
         convert_tool({"type": "http", "name": "t", "endpoint": "https://a/", **fields})
     assert message in str(caught.value)
+
+
+def test_the_longest_timeout_is_that_of_scripts() -> None:
+    assert MAX_TIMEOUT == http.MAX_TIMEOUT
 
 
 def test_data_becomes_tables_and_null_has_none() -> None:
