@@ -50,7 +50,7 @@ async def compare_calls(mode: str, count: int, repeats: int) -> tuple[list[float
     server = McpServer(name="bench", command=COMMAND[0], args=COMMAND[1:], connect_timeout=60.0)
     connection = McpConnection(server, process_starter(dict(os.environ)))
     await connection.start()
-    tool = McpTool(connection, connection.tools[0], "mcp__bench__add", ArgumentReader)
+    tool = McpTool(connection, connection.tools[0], "mcp__bench__add", lambda schema: ArgumentReader(schema).read)
     context = cast("ToolContext", SimpleNamespace(call="call_1", session="s"))
 
     async def call_tool() -> None:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import click
 
     from vaka.cli.kit.checks import Check
+    from vaka.core.loop.feature_middleware import FeatureMiddlewareFactory
     from vaka.core.ports.feature_records import FeatureRecords
     from vaka.server.kit.door import DoorFactory
     from vaka.server.kit.operation import Operation
@@ -39,6 +40,10 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True):
     """Returns its operations of the HTTP API, below ``/api/v1``."""
     load_door: "Callable[[], DoorFactory] | None" = None
     """Returns a function that makes its other routes for a server."""
+    server_feature: str = ""
+    """What switches its door on in the settings of a server; ``""``: its door is always open."""
+    load_middleware: "Callable[[], FeatureMiddlewareFactory] | None" = None
+    """Returns a function that makes its middleware for every agent; an option of the runtime switches it on."""
     load_checks: "Callable[[], Iterable[Check]] | None" = None
     """Returns what ``vaka doctor`` says about it."""
     load_records: "Callable[[], FeatureRecords] | None" = None
@@ -70,9 +75,11 @@ def has_feature(name: str) -> bool:
     return (Path(__file__).parent / name / "feature.py").is_file()
 
 
-def require_feature(name: str, use: str) -> None:
-    """Raise ``ConfigError`` if a feature is not installed; ``use`` is what needs it, such as ``runtime.memories``."""
+def require_feature(name: str, use: str) -> Feature:
+    """Return an installed feature. Raises ``ConfigError`` otherwise; ``use`` needs it, such as ``runtime.memories``."""
     if not has_feature(name):
         from vaka.core.types.errors import ConfigError  # noqa: PLC0415  # only this error needs it
 
         raise ConfigError(f"{use} needs the feature {name!r}, and this installation has no folder vaka/{name}")
+    feature: Feature = importlib.import_module(f"vaka.{name}.feature").FEATURE
+    return feature

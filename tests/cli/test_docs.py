@@ -45,6 +45,12 @@ def test_every_command_is_on_the_page() -> None:
         assert f"`vaka {name}" in PAGE
 
 
+def load_command(name: str) -> click.Command:
+    command = find_command(name)
+    assert command is not None
+    return command
+
+
 def commands_below(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], click.Command]]:
     if not isinstance(command, click.Group):
         yield path, command
@@ -60,7 +66,7 @@ def test_every_option_of_every_command_is_on_the_page() -> None:
     missing: list[str] = []
     for group in list_commands():
         section = next(text for head, text in heads if f"`vaka {group}" in head)
-        for path, command in commands_below(cast("click.Command", find_command(group)), (group,)):
+        for path, command in commands_below(load_command(group), (group,)):
             for param in command.params:
                 names = param.opts if isinstance(param, click.Option) and not param.hidden else []
                 patterns = [rf"(?<![\w-]){name}(?![\w-])" for name in names if name.startswith("--")]

@@ -12,8 +12,8 @@ import click
 import pytest
 
 from tests.cli.shell import say_line
-from tests.cli.test_docs import commands_below
-from vaka.cli.command_table import find_command, list_commands
+from tests.cli.test_docs import commands_below, load_command
+from vaka.cli.command_table import list_commands
 from vaka.cli.kit.options import flag_of
 from vaka.config.options import Permissions
 from vaka.config.setting_keys import SETTING_KEYS, settings_of
@@ -126,7 +126,7 @@ def test_every_command_has_the_flag_of_a_setting_as_its_mark_makes_it() -> None:
             made[key.flag.name] = cast("click.Option", command.params[0])
     others = set[str]()
     for group in list_commands():
-        for path, command in commands_below(cast("click.Command", find_command(group)), (group,)):
+        for path, command in commands_below(load_command(group), (group,)):
             for param in command.params:
                 names = [name for name in param.opts if name in made]
                 if any(describe_flag(made[name]) != describe_flag(param) for name in names):

@@ -7,6 +7,7 @@ import pytest
 from vaka.config.server_tables import FEATURE_NAMES, JwtTable
 from vaka.config.settings import ConfigContext, load_settings, redact_setting
 from vaka.core.types.errors import ConfigError
+from vaka.feature import find_features
 from vaka.server.doors import FEATURE_DOORS
 
 
@@ -76,4 +77,5 @@ def test_a_mistake_is_an_error_with_its_line(tmp_path: Path, text: str, problem:
 
 
 def test_every_feature_of_the_server_has_a_switch() -> None:
-    assert set(FEATURE_NAMES) == set(FEATURE_DOORS)
+    of_folders = {feature.server_feature for feature in find_features() if feature.server_feature}
+    assert set(FEATURE_NAMES) == {*FEATURE_DOORS, *of_folders}

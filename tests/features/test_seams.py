@@ -110,7 +110,7 @@ class GreetingRecords:
     async def erase_owner(self, store, owner, open_files, *, dry_run):
         return {"greetings": len(await store.values.keys("greetings/"))}
 """
-USED_NAMES = {"genx": "vaka.load_agents", "memory": "runtime.memories"}
+USED_NAMES = {"genx": "vaka.load_agents", "mcp": "Project(mcp=…)", "memory": "runtime.memories"}
 """What programs use of a feature by its name."""
 
 
@@ -136,6 +136,21 @@ def test_everything_else_works_without_the_folder_of_a_feature(feature: Feature,
         )
         assert turn.status_code == 200, turn.text
         assert (turn.json()["status"], turn.json()["text"]) == ("completed", "Hello.")
+
+
+def test_settings_with_mcp_servers_name_the_missing_feature(tmp_path: Path) -> None:
+    tree, shell = copy_tree(tmp_path / "tree", without=["mcp"]), Shell(tmp_path)
+    shell.write_script(say_line("Hello.") | {"repeat": True})
+    shell.write_file("servers.json", json.dumps({"mcpServers": {"db": {"command": "true"}}}))
+    home = Path(shell.env["HOME"])
+    home.mkdir(exist_ok=True)
+    (home / ".claude.json").write_text(json.dumps({"projects": {}}))
+    run = "run Hi. --model scripted:script.jsonl"
+    with_file, without, command = use_tree(tree, shell, f"{run} --mcp-config servers.json", run, "mcp list")["others"]
+    assert without == "Hello.\n"
+    missing = "needs the feature 'mcp', and this installation has no folder vaka/mcp"
+    assert f"a definition of MCP servers {missing}" in with_file
+    assert "No such command 'mcp'" in command
 
 
 def test_a_folder_more_is_a_feature_more(tmp_path: Path) -> None:

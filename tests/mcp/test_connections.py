@@ -18,10 +18,11 @@ from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, run
 from vaka.errors import McpError
 from vaka.mcp.client import McpConnection
 from vaka.mcp.definition import McpServer
+from vaka.mcp.middleware import McpTools
 from vaka.mcp.running_call import CallHandlers
 from vaka.mcp.stdio import ServerLog, ServerStreams, process_starter
 from vaka.mcp.tools import ListedTool
-from vaka.runtime.mcp_tools import McpTools
+from vaka.runtime.middleware_services import RuntimeServices
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
 
@@ -92,7 +93,6 @@ async def test_a_server_that_fails_again_is_reported_once() -> None:
 
     connection = McpConnection(McpServer(name="p", command="x"), start, clock=lambda: now)
     store = MemoryStore()
-    tools = McpTools([connection.server], lambda _: connection, store.values)
 
     @vaka.tool(effect="read")
     async def wait() -> str:
@@ -109,6 +109,8 @@ async def test_a_server_that_fails_again_is_reported_once() -> None:
 
     model = ScriptedModel(call("wait"), call("wait"), say("Done."))
     async with runtime(store) as rt:
+        services = RuntimeServices(rt.options, rt.store, rt.env, rt.secrets.add)
+        tools = McpTools([connection.server], lambda _: connection, services)
         await (await rt.open(agent(model, wait, middleware=[tools]), id="s")).run("Go.")
     await tools.close()
     log = await read_log(store, "s")

@@ -3,7 +3,6 @@
 import asyncio
 import io
 import json
-import os
 import socket
 import stat
 import sys
@@ -32,8 +31,10 @@ from vaka.cli.main import cli
 from vaka.core.types.errors import McpError, NotFound, VakaError
 from vaka.mcp.definition import parse_servers
 from vaka.mcp.logins import McpLogin
-from vaka.runtime.mcp_logins import StoredLogins, stored_logins_of
+from vaka.mcp.stored_logins import StoredLogins, open_stored_logins
+from vaka.runtime.middleware_services import open_keys
 from vaka.runtime.options import Project
+from vaka.runtime.stored_keys import StoredKeys
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say
 
@@ -120,7 +121,7 @@ async def run_turn(url: str) -> list[str]:
 
 
 def stored_login(server: LoginServer) -> McpLogin:
-    login = stored_logins_of(os.environ).read(f"{server.url}/mcp")
+    login = open_stored_logins(open_keys).read(f"{server.url}/mcp")
     assert login is not None
     return login
 
@@ -165,7 +166,7 @@ def test_tokens_are_refreshed_after_expiry_and_two_users_of_a_login_do_not_lose_
     log_in()
     assert server.refreshes == 1
     first = stored_login(server)
-    stored_logins_of(os.environ).write(msgspec.structs.replace(first, expires_at=1.0))
+    open_stored_logins(open_keys).write(msgspec.structs.replace(first, expires_at=1.0))
 
     async def run_two() -> None:
         for text in await asyncio.gather(*(run_turn(f"{server.url}/mcp") for _ in range(2))):
@@ -176,11 +177,11 @@ def test_tokens_are_refreshed_after_expiry_and_two_users_of_a_login_do_not_lose_
     second = stored_login(server)
     assert second.refresh_token != first.refresh_token
     astray = msgspec.structs.replace(second, expires_at=1.0, token_endpoint=f"{server.url}/gone")
-    stored_logins_of(os.environ).write(astray)
+    open_stored_logins(open_keys).write(astray)
     with pytest.raises(vaka.TurnError, match=r"the login cannot be refreshed: 127\.0\.0\.1: HTTP 404"):
         asyncio.run(run_turn(f"{server.url}/mcp"))
     assert stored_login(server) == astray
-    stored_logins_of(os.environ).write(second)
+    open_stored_logins(open_keys).write(second)
     server.valid.clear()  # the server forgets a token that has not expired
     asyncio.run(run_two())
     assert server.refreshes == 3
@@ -275,7 +276,9 @@ async def test_a_token_goes_to_the_url_that_it_was_stored_for_and_nowhere_else(f
     app = Starlette(routes=[Route("/{path:path}", answer, methods=["GET", "POST"])])
     async with serving(app) as url, serving(app) as other:
         target = other
-        StoredLogins(folder).write(McpLogin(url=f"{url}/mcp", access_token="access-0123456789"))
+        StoredLogins(StoredKeys(folder, "vaka mcp login")).write(
+            McpLogin(url=f"{url}/mcp", access_token="access-0123456789")
+        )
         servers = {
             "redirected": {"url": f"{url}/mcp"},
             "path": {"url": f"{url}/tenant"},

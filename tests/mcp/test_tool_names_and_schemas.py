@@ -12,6 +12,7 @@ from vaka.core.types.message import Text, ToolCall
 from vaka.core.types.tool import ToolSpec
 from vaka.matching.mcp_names import tool_name
 from vaka.mcp.definition import McpServer
+from vaka.mcp.middleware import read_servers
 from vaka.mcp.tools import (
     MAX_TEXT,
     ListedTool,
@@ -21,7 +22,6 @@ from vaka.mcp.tools import (
     read_result,
     select_tools,
 )
-from vaka.runtime.mcp_tools import read_servers
 from vaka.runtime.options import policy_from_rules
 
 

@@ -98,21 +98,6 @@ def _hooks() -> click.Command:
     return hooks
 
 
-def _mcp() -> click.Command:
-    from vaka.cli.commands.mcp import mcp
-
-    return mcp
-
-
-def _mcp_server() -> click.Command:
-    from vaka.runtime.extras import explain_missing_extra
-
-    with explain_missing_extra():
-        from vaka.cli.commands.mcp_server import mcp_server
-
-    return mcp_server
-
-
 def _keys() -> click.Command:
     from vaka.cli.commands.keys import keys
 
@@ -192,8 +177,6 @@ COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "tools": (_tools, "List tools, or make one governed call."),
     "permissions": (_permissions, "Check a call against the permission rules, or list the rules."),
     "hooks": (_hooks, "List the hooks of the settings, or run the hooks of an event."),
-    "mcp": (_mcp, "List, try, add and remove MCP servers, whose tools agents use."),
-    "mcp-server": (_mcp_server, "Serve agents to MCP clients on stdin and stdout."),
     "keys": (_keys, "Create, list, revoke and rotate API keys of the server."),
     "acp": (_acp, "Serve an agent to an editor on stdin and stdout (Agent Client Protocol)."),
     "skills": (_skills, "List the skills of the project, of your home folder and of plugins."),

@@ -1,4 +1,4 @@
-"""Completion of arguments that name something: sessions, approvals, questions, models, servers, agents and the like."""
+"""Completion of arguments that name something: sessions, approvals, questions, models, agents and the like."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
@@ -9,7 +9,7 @@ from urllib.parse import unquote, urlsplit
 import click
 from click.shell_completion import CompletionItem
 
-from vaka.cli.kit.bootstrap import load_flag_settings, load_servers
+from vaka.cli.kit.bootstrap import load_flag_settings
 from vaka.cli.kit.render import shorten
 from vaka.cli.project_agents import project_agent_names
 from vaka.core.ports.store import SessionQuery, Store
@@ -94,14 +94,6 @@ def _complete_providers(context: click.Context, parameter: click.Parameter, begu
     return _items([provider.name for provider in all_providers() if provider.key_env], begun)
 
 
-def _complete_servers(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
-    try:
-        servers = load_servers(load_flag_settings(context.params)).servers
-    except (VakaError, OSError):
-        return []
-    return _items(dict.fromkeys(server.name for server in servers), begun)
-
-
 _COMPLETERS: dict[tuple[str, ...], Completer] = {
     ("session",): _complete_sessions,
     ("place",): _complete_sessions,
@@ -113,11 +105,6 @@ _COMPLETERS: dict[tuple[str, ...], Completer] = {
     ("model",): _complete_models,
     ("models", "test", "name"): _complete_models,
     ("match", "test", "model_names"): _complete_models,
-    ("mcp", "get", "name"): _complete_servers,
-    ("mcp", "remove", "name"): _complete_servers,
-    ("mcp", "test", "names"): _complete_servers,
-    ("mcp", "login", "name"): _complete_servers,
-    ("mcp", "logout", "name"): _complete_servers,
     ("login", "words"): _complete_providers,
     ("logout", "words"): _complete_providers,
 }

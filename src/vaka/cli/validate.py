@@ -18,16 +18,15 @@ from vaka.config.claude_settings import (
     read_settings,
 )
 from vaka.config.project_content import load_project_content
+from vaka.config.server_files import read_server_file
 from vaka.config.setting_keys import FileSetting, check_settings_file
 from vaka.config.settings import ConfigContext
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.tool import Layer
-from vaka.feature import has_feature
+from vaka.feature import has_feature, require_feature
 from vaka.hooks.definition import parse_hooks
-from vaka.mcp.definition import parse_servers
 from vaka.net.rules import parse_pattern
 from vaka.policy.rules import KINDS, read_rules, resolve_mode
-from vaka.runtime.mcp_files import read_server_file
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry
 from vaka.sandbox.proxy import parse_allowed_host
 from vaka.tools.builtin import select_tools
@@ -154,6 +153,9 @@ def _check_servers(path: Path) -> Iterator[FileProblem]:
 
 
 def _check_entries(document: object, path: Path) -> Iterator[FileProblem]:
+    require_feature("mcp", f"{path}: a definition of MCP servers")
+    from vaka.mcp.definition import parse_servers
+
     parsed = parse_servers(document, origin=str(path), environment=os.environ)
     fatal = {f"{path}: {server.name}: {server.refusal}" for server in parsed.servers if server.refusal}
     for text in parsed.problems:

@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 
 import msgspec
 
+from vaka.core.ports.agent import ToolArgumentParser
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import ToolContext
 from vaka.core.types.errors import McpError
@@ -79,10 +80,6 @@ class ToolCaller(Protocol):
     server: McpServer
 
     async def call(self, tool: ListedTool, arguments: dict[str, Any], handlers: CallHandlers) -> dict[str, Any]: ...
-
-
-class ReadsArguments(Protocol):
-    def read(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments: ...
 
 
 # ------------------------------------------------------------------------------------------------------------- schemas
@@ -299,11 +296,16 @@ class McpTool:
     """A tool of a server. It is the same object as long as the server lists it unchanged."""
 
     def __init__(
-        self, caller: ToolCaller, listed: ListedTool, name: str, reader: Callable[..., ReadsArguments]
+        self,
+        caller: ToolCaller,
+        listed: ListedTool,
+        name: str,
+        make_parser: Callable[[dict[str, Any]], ToolArgumentParser],
     ) -> None:
         self.caller, self.listed = caller, listed
         self.spec = make_spec(caller.server, listed, name)
-        self._make_reader, self._reader = reader, cast("ReadsArguments | None", None)
+        self._make_parser = make_parser
+        self._parser: ToolArgumentParser | None = None
         self.may_ask: Callable[[ToolContext], bool] = lambda _: True
         self.find_model: Callable[[ToolContext], Model] | None = None
         """Returns the model that a server may ask, if its definition allows that."""
@@ -311,9 +313,9 @@ class McpTool:
         """Awaited before a call, which the rules or a person have allowed."""
 
     def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
-        if self._reader is None:
-            self._reader = self._make_reader(self.spec.parameters)
-        return self._reader.read(raw)
+        if self._parser is None:
+            self._parser = self._make_parser(self.spec.parameters)
+        return self._parser(raw)
 
     async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolResult:
         if self.before_call is not None:

@@ -7,8 +7,6 @@ from vaka.core.types.errors import ConfigError
 
 _EXTRAS = {
     "asyncpg": "postgres",
-    "mcp": "mcp",
-    "mcp_types": "mcp",
     "prompt_toolkit": "tui",
     "rich": "tui",
     "httptools": "server",

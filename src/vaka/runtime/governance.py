@@ -16,13 +16,13 @@ from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.options import Options
 
 if TYPE_CHECKING:
+    from vaka.core.loop.feature_middleware import FeatureMiddleware
     from vaka.core.loop.middleware import Middleware
     from vaka.core.ports.policy import Policy
     from vaka.hooks.definition import Hook
     from vaka.hooks.engine import HookEngine
     from vaka.mcp.definition import McpServer
     from vaka.runtime.live_settings import LiveSettings, LoadedSettings, SettingsSource
-    from vaka.runtime.mcp_tools import McpTools
     from vaka.runtime.project_tools import ProjectTools
 
 
@@ -40,7 +40,7 @@ class Governance:
         self._drivers: SessionDrivers | None = None
         self._replace_policy: Callable[[Policy], None] | None = None
         self.hooks: HookEngine | None = None
-        self.mcp: McpTools | None = None
+        self.mcp: FeatureMiddleware | None = None
         self.live_settings: LiveSettings | None = None
         """The settings that are read again when their files change."""
         content: tuple[Middleware, ...] = ()
@@ -59,7 +59,7 @@ class Governance:
         if options.project.child_agents and not content:
             builder.governing += (BuiltinAgents(builder, models),)
         if options.project.mcp:
-            self.mcp = self._connect_servers(options)
+            self.mcp = self._connect_servers(options.project.mcp)
             builder.governing += (self.mcp,)
             self._register_server_secrets()
 
@@ -119,23 +119,18 @@ class Governance:
     def _replace_servers(self, servers: "tuple[McpServer, ...]") -> None:
         selected = _select_servers(servers)
         if self.mcp is not None:
-            self.mcp.replace_servers(selected)
+            self.mcp.replace(selected)
         elif any(server.approved or server.required for server in selected):
-            self.mcp = self._connect_servers(self._with_project(mcp=selected))
+            self.mcp = self._connect_servers(selected)
             self._builder.govern((*self._builder.governing, self.mcp))
         self._register_server_secrets()
 
-    def _connect_servers(self, options: Options) -> "McpTools":
-        """Return the middleware that connects to the MCP servers of the options. Raises ``ConfigError``."""
-        from vaka.runtime.mcp_tools import connect_servers
+    def _connect_servers(self, servers: object) -> "FeatureMiddleware":
+        """Return the middleware for MCP servers, whose feature is imported only here. Raises ``ConfigError``."""
+        from vaka.runtime.middleware_services import RuntimeServices, make_feature_middleware
 
-        start, folder = None, options.workspace.folder
-        if "mcp" in options.commands.sandboxed:
-            from vaka.runtime.sandboxed_programs import sandboxed_servers
-
-            start = sandboxed_servers(lambda: self._env.world, folder)
-        allowed = tuple(options.commands.env)
-        return connect_servers(options.project.mcp, self._store.values, folder, allowed, start, self._secrets.add)
+        services = RuntimeServices(self._options, self._store, self._env, self._secrets.add)
+        return make_feature_middleware("mcp", "Project(mcp=…)", servers, services)
 
     def _register_server_secrets(self) -> None:
         for value in self.mcp.secrets() if self.mcp is not None else ():
@@ -170,6 +165,6 @@ class Governance:
 def _select_servers(servers: "tuple[McpServer, ...]") -> "tuple[McpServer, ...]":
     if not servers:
         return ()
-    from vaka.runtime.mcp_sources import select_servers
+    from vaka.mcp.sources import select_servers
 
     return select_servers(servers)

@@ -311,8 +311,11 @@ class Runtime:
 
         They start with the first model call.
         """
-        mcp = self._governance.mcp
-        return mcp.status() if mcp is not None else ()
+        if self._governance.mcp is None:
+            return ()
+        from vaka.mcp.middleware import McpTools
+
+        return self._governance.mcp.status() if isinstance(self._governance.mcp, McpTools) else ()
 
     async def resolve(
         self, approval: str, decision: Literal["approve", "reject"], **details: Unpack[ApprovalAnswer]

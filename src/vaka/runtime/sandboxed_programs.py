@@ -1,20 +1,17 @@
-"""Programs besides commands that run in the sandbox of commands when a setting says so: hooks and MCP servers."""
+"""Programs besides commands that run in the sandbox of commands when a setting says so, such as hooks."""
 
 import asyncio
 import os
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import aclosing, asynccontextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
 from typing import Literal, cast
 
 from vaka.core.ports.sandbox import Process
 from vaka.core.ports.tool import World
-from vaka.core.types.errors import McpError, SandboxError
+from vaka.core.types.errors import SandboxError
 from vaka.core.types.progress import OutputStream
 from vaka.hooks.command import DRAIN_SECONDS, MAX_OUTPUT_BYTES, CommandResult, RunCommand
-from vaka.mcp.definition import McpServer
-from vaka.mcp.stdio import EXIT_SECONDS, ServerLog, ServerStreams, StartServer
 from vaka.tools.builtin.shell.supervisor import ShellSupervisor
 
 
@@ -87,56 +84,3 @@ async def _read_output(
             if stream == "stdout" and not has_line and b"\n" in data:
                 has_line = True
                 on_line(bytes(output[stream].partition(b"\n")[0]))
-
-
-def sandboxed_servers(find_world: Callable[[], World], folder: str) -> StartServer:
-    """Return a function that starts MCP servers in the sandbox, in ``folder`` unless their definition has a ``cwd``."""
-
-    @asynccontextmanager
-    async def start(server: McpServer, log: ServerLog) -> AsyncGenerator[ServerStreams]:
-        argv, cwd = (server.command, *server.args), str(_absolute(folder, server.cwd))
-        try:
-            process = await start_in_sandbox(find_world(), argv, cwd, env=server.env, stdin="pipe")
-        except SandboxError as error:
-            raise McpError(f"{server.command!r} cannot be started in the sandbox: {error}") from error
-        streams = _SandboxedStreams(process, log)
-        try:
-            yield streams
-        finally:
-            await streams.stop()
-
-    return start
-
-
-def _absolute(folder: str, cwd: str) -> Path:
-    return Path(folder, cwd).resolve()
-
-
-class _SandboxedStreams:
-    """The streams of a server; implements ``ServerStreams``."""
-
-    def __init__(self, process: Process, log: ServerLog) -> None:
-        self._process, self._log = process, log
-        self._output = process.output()
-
-    async def read(self) -> bytes:
-        async for stream, data in self._output:
-            if stream == "stdout":
-                return data
-            self._log.write(data)
-        return b""
-
-    async def write(self, data: bytes) -> None:
-        try:
-            await self._process.write_stdin(data)
-        except SandboxError as error:
-            raise BrokenPipeError(str(error)) from error
-
-    async def stop(self) -> None:
-        """Close the input, wait, then end the server with its children."""
-        await self._output.aclose()
-        self._process.close_stdin()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(EXIT_SECONDS):
-                await self._process.wait()
-        await self._process.stop(EXIT_SECONDS)

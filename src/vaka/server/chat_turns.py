@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from vaka.agents.react import Agent
+from vaka.core.session.pending_decisions import PendingDecisions
 from vaka.core.types import control, progress
 from vaka.core.types.control import Asked, decision_of
 from vaka.core.types.errors import BadRequest, VakaError
@@ -27,7 +28,6 @@ from vaka.server.kit.service import AgentService, PromptInput
 from vaka.server.request_agent import make_client_tools
 from vaka.server.turn_events import TurnEvents
 from vaka.views.chat_input import ChatInput, Decision
-from vaka.views.pending_decisions import PendingDecisions
 
 REFUSED_REQUESTS = frozenset({BadRequest.code})
 """The errors of a turn that mean that the request was wrong, such as a file that the model does not take."""

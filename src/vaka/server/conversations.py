@@ -18,6 +18,7 @@ from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.store import PendingDecision
 from vaka.core.ports.values import KeyValueStore
 from vaka.core.session.fanout import Follower
+from vaka.core.session.pending_decisions import PendingDecisions
 from vaka.core.types.control import ApprovalRequested, ApprovalResolved, Asked, QuestionAsked
 from vaka.core.types.errors import Busy, HeadMoved, VakaError
 from vaka.core.types.event import Event
@@ -48,7 +49,6 @@ from vaka.server.turn_events import DecisionCollector, restore_event
 from vaka.views.answers import is_client_call
 from vaka.views.chat_input import ChatInput
 from vaka.views.openai import describe_decision
-from vaka.views.pending_decisions import PendingDecisions
 
 SESSION_HEADER = "x-vaka-session"
 """The header of a response with the id of the session, percent-encoded."""

@@ -61,12 +61,6 @@ def _ai_sdk() -> DoorFactory:
     return door
 
 
-def _mcp() -> DoorFactory:
-    from vaka.server.mcp import door
-
-    return door
-
-
 def _a2a() -> DoorFactory:
     from vaka.server.a2a.door import door
 
@@ -82,10 +76,10 @@ FEATURE_DOORS: dict[str, Callable[[], DoorFactory]] = {
     "ui": _console,
     "agui": _agui,
     "ai_sdk": _ai_sdk,
-    "mcp": _mcp,
     "a2a": _a2a,
 }
-"""What loads the door of a feature, by its name in ``FEATURE_NAMES`` of ``config/server_tables.py``."""
+"""What loads the door of a feature, by its name in ``FEATURE_NAMES`` of ``config/server_tables.py``. The other names
+belong to feature folders."""
 
 
 def native_operations(features: Collection[str]) -> Sequence[Operation]:
@@ -111,5 +105,6 @@ def doors_of(features: Collection[str]) -> Iterator[DoorFactory]:
         if feature in features:
             yield load()
     for installed in find_features():
-        if installed.load_door is not None:
+        is_on = not installed.server_feature or installed.server_feature in features
+        if installed.load_door is not None and is_on:
             yield installed.load(installed.load_door)

@@ -9,6 +9,7 @@ from vaka.core.loop.blobs import restore_content
 from vaka.core.ports.values import BlobStore
 from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub, Subscription
+from vaka.core.session.pending_decisions import PendingDecisions
 from vaka.core.types.control import ApprovalExpired, ApprovalResolved, QuestionAnswered
 from vaka.core.types.errors import Closed, Suspended
 from vaka.core.types.event import Event
@@ -16,7 +17,6 @@ from vaka.core.types.ids import Cursor
 from vaka.core.types.progress import DELTA_TYPES, MessageCompleted
 from vaka.runtime.options import Response
 from vaka.runtime.turn_stream import TurnCollector
-from vaka.views.pending_decisions import PendingDecisions
 
 _DECIDED = (ApprovalResolved, ApprovalExpired, QuestionAnswered)
 """Events of decisions from outside of a turn, which are not recorded as part of it."""

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from vaka.core.session.pending_decisions import PendingDecisions
 from vaka.core.types import control, progress
 from vaka.core.types.control import Asked
 from vaka.core.types.decision_text import text_of_decision
@@ -26,7 +27,6 @@ from vaka.core.types.message import Audio, Content, Document, Image, Part, ToolR
 from vaka.core.types.monitor import UsageRecorded
 from vaka.views.failures import failure_of
 from vaka.views.message_blocks import MessageBlocks, Piece
-from vaka.views.pending_decisions import PendingDecisions
 from vaka.views.routed_agents import RoutedAgents
 from vaka.views.state_values import is_application_value
 

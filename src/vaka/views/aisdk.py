@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
+from vaka.core.session.pending_decisions import PendingDecisions
 from vaka.core.types import control, progress
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, MessageId
@@ -25,7 +26,6 @@ from vaka.core.types.message import Audio, Document, Image, ToolCall, ToolResult
 from vaka.core.types.monitor import UsageRecorded
 from vaka.views.failures import failure_of
 from vaka.views.message_blocks import MessageBlocks, Piece
-from vaka.views.pending_decisions import PendingDecisions
 from vaka.views.routed_agents import RoutedAgents
 from vaka.views.state_values import is_application_value
 

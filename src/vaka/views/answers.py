@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from vaka.core.session.pending_decisions import PendingDecisions
 from vaka.core.types import control, progress
 from vaka.core.types.control import Asked
 from vaka.core.types.errors import ModelRefused
@@ -18,7 +19,6 @@ from vaka.core.types.message import ToolCall, ToolResult, Usage, as_content
 from vaka.core.types.monitor import UsageRecorded
 from vaka.views.failures import Failure, make_failure
 from vaka.views.message_blocks import BlockKind, MessageBlocks, Piece, kind_of
-from vaka.views.pending_decisions import PendingDecisions
 from vaka.views.routed_agents import RoutedAgents
 
 AnswerStatus: TypeAlias = Literal["completed", "limit", "failed", "cancelled", "interrupted"]

@@ -4,6 +4,7 @@ import asyncio
 import socket
 import sys
 import warnings
+from functools import partial
 from typing import Any
 
 import mcp_types as types
@@ -14,11 +15,13 @@ from mcp.shared.exceptions import MCPError
 import vaka
 from tests.blackbox.mcp_conformance import protocol_tools, served_tools
 from vaka.mcp.elicitation import DecisionForms
+from vaka.mcp.served_agents import ServedAgent, ServedToolCall, ServedTurns
 from vaka.mcp.server import Context, ServedTool, ToolServer, http_app
+from vaka.mcp.serving import ServableAgent
 from vaka.mcp.transcripts import TranscriptResources
+from vaka.models.given_calls import GivenCalls
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.runtime import Runtime
-from vaka.runtime.served_agents import ServedAgent, ServedToolCall, ServedTurns
 from vaka.server.http_protocol import BoundedHttpProtocol
 from vaka.testing.models import ScriptedModel, say
 
@@ -39,9 +42,14 @@ def build_server(runtime: Runtime) -> "Server[Any]":
     """Return vaka's server with the tools of the suite, and add what only the suite asks for."""
     model = ScriptedModel(say("Hello."))
     agent = vaka.Agent("assistant", model=model, tools=served_tools.TOOLS)
-    turns = ServedTurns(runtime, lambda row: row.id)
+    turns = ServedTurns(runtime, lambda row: row.id, lambda code, message: message)
     specs = [tool.spec for tool in AgentBuilder().build_recipe(agent).tools.values()]
-    tools: list[ServedTool] = [ServedAgent(turns, agent), *(ServedToolCall(turns, agent, spec) for spec in specs)]
+    caller = vaka.Agent("assistant", model=GivenCalls(), tools=served_tools.TOOLS)
+    asked, called = (
+        ServableAgent(name=each.name, description=each.description, open=partial(runtime.open, each))
+        for each in (agent, caller)
+    )
+    tools: list[ServedTool] = [ServedAgent(turns, asked), *(ServedToolCall(turns, called, spec) for spec in specs)]
     forms = DecisionForms(describe=repr, hint=lambda row: row.id)
     resources = TranscriptResources(runtime.store, runtime.options.workspace.folder)
     server = ToolServer(tools, runtime, resources, forms).build("vaka", vaka.__version__)

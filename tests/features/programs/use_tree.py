@@ -29,7 +29,18 @@ async def use_library() -> dict[str, str]:
         except vaka.VakaError as error:
             memories = str(error)
     kinds = ",".join(sorted(erased.memories))
-    return {"answer": answer.text, "fork": copy, "erased": kinds, "runtime.memories": memories}
+    try:
+        vaka.Runtime("memory:", project=vaka.Project(mcp={"mcpServers": {"db": {"command": "true"}}}))
+        servers = "connected"
+    except vaka.VakaError as error:
+        servers = str(error)
+    return {
+        "answer": answer.text,
+        "fork": copy,
+        "erased": kinds,
+        "runtime.memories": memories,
+        "Project(mcp=…)": servers,
+    }
 
 
 def use_definitions() -> str:

@@ -21,8 +21,8 @@ from vaka.cli.kit.bootstrap import (
     print_notes,
     runtime_from_settings,
 )
-from vaka.cli.kit.errors import UsageError
 from vaka.cli.kit.event_loop import run_loop
+from vaka.cli.kit.stdio_agents import require_stdin
 from vaka.cli.kit.stdout import reserve_stdout
 from vaka.cli.settings_source import variables_of
 from vaka.cli.turn.input import StdinReader
@@ -53,10 +53,7 @@ def acp(**flags: Any) -> None:
     Each session works in the folder that the editor names, with the settings of that folder. When a person must decide,
     the editor is asked. The end of stdin interrupts the turns that run and ends the process.
     """
-    if sys.stdin is None:
-        raise UsageError("vaka acp reads messages from stdin, which is closed")
-    if sys.stdin.isatty():
-        print_notes(["an editor starts this command and writes to its stdin; to try it, enter it in one"])
+    require_stdin("vaka acp", "an editor")
     reserve_stdout()
     logging.basicConfig(level=logging.INFO if flags["verbose"] else logging.WARNING, stream=sys.stderr)
     run_loop(_serve(flags))

@@ -16,7 +16,7 @@ import click
 
 from vaka import __version__
 from vaka.cli.kit import options
-from vaka.cli.kit.bootstrap import config_context, load_servers, runtime_from_settings
+from vaka.cli.kit.bootstrap import config_context, runtime_from_settings
 from vaka.cli.kit.checks import Check
 from vaka.cli.kit.errors import FAILED, Quit
 from vaka.cli.kit.event_loop import run_loop
@@ -53,7 +53,6 @@ def doctor(reindex: bool, as_json: bool, **flags: Any) -> None:
     settings, settings_checks = _check_settings(flags)
     checks = [*_check_system(), *_check_packages(), *_check_features(), *_check_environment(), *settings_checks]
     if settings is not None:
-        checks += _check_servers(settings)
         checks += run_loop(_check_store(settings, reindex=reindex))
     good = all(check.state != "fail" for check in checks)
     if as_json:
@@ -114,7 +113,6 @@ def _check_features() -> Iterator[Check]:
     yield _feature("embeddings", "numpy, tokenizers, safetensors and weights", missing_embedder_command())
     definitions = "" if _is_installed("jq", "jinja2") else "pip install 'vaka[definitions]'"
     yield _feature("definitions", "jq and jinja2", definitions)
-    yield _feature("MCP", "mcp", "" if _is_installed("mcp") else "pip install 'vaka[mcp]'")
     server = (
         ""
         if _is_installed("starlette", "uvicorn", "httptools", "websockets", "jwt", "mcp")
@@ -168,20 +166,6 @@ def _check_settings(flags: dict[str, Any]) -> tuple[Settings | None, list[Check]
     files = [str(file) for file in candidates if file is not None and file.is_file()]
     notes = [Check("settings", "note", note) for note in settings.notes]
     return settings, [Check("settings", "ok", ", ".join(files) or "no files: defaults"), *notes]
-
-
-def _check_servers(settings: Settings) -> Iterator[Check]:
-    """Yield how many MCP servers are defined and may be started; none is started here."""
-    try:
-        found = load_servers(settings)
-    except VakaError as error:
-        yield Check("MCP servers", "fail", str(error))
-        return
-    refused = sum(not server.approved for server in found.servers)
-    many = f"{len(found.servers)} defined, {refused} not started" if found.servers else "none defined"
-    wrong = f", {len(found.problems)} problems" if found.problems else ""
-    hint = "; see `vaka mcp list`" if refused or wrong else ""
-    yield Check("MCP servers", "note" if hint else "ok", f"{many}{wrong}{hint}")
 
 
 async def _check_write(store: Store, name: str, durability: str) -> Check:

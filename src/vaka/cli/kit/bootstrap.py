@@ -66,6 +66,7 @@ from vaka.runtime.runtime import Runtime
 if TYPE_CHECKING:
     from vaka.mcp.definition import McpServer, ParsedServers
     from vaka.runtime.model_registry import ModelRegistry
+    from vaka.runtime.server_settings import FolderSettings
 
 T = TypeVar("T")
 
@@ -84,6 +85,11 @@ def settings_from_flags(flags: Mapping[str, Any]) -> Settings:
     settings = load_flag_settings(flags)
     print_notes(settings.notes)
     return settings
+
+
+def load_file_settings() -> Settings:
+    """Return the settings of files and variables, without applying what ``.claude`` files say."""
+    return load_settings(config_context(), {})
 
 
 def load_flag_settings(flags: Mapping[str, Any], before: Settings | None = None) -> Settings:
@@ -238,7 +244,10 @@ def project_options(settings: Settings, agent: Agent) -> dict[str, Any]:
 
 def load_servers(settings: Settings) -> "ParsedServers":
     """Return the MCP servers of all files and flags, started or not. Raises ``ConfigError``."""
-    from vaka.runtime.mcp_sources import ServerFlags, servers_in_force
+    from vaka.feature import require_feature
+
+    require_feature("mcp", "a definition of MCP servers")
+    from vaka.mcp.sources import ServerFlags, servers_in_force
 
     flags = ServerFlags(
         configs=settings.mcp_configs,
@@ -246,7 +255,16 @@ def load_servers(settings: Settings) -> "ParsedServers":
         plugin_dirs=settings.plugin_dirs,
         documents=settings.server_documents,
     )
-    return servers_in_force(settings.context, claude_files_of(settings), trusted=settings.trusted, flags=flags)
+    return servers_in_force(server_settings(settings), flags)
+
+
+def server_settings(settings: Settings | None = None) -> "FolderSettings":
+    """Return what the settings of a command say about MCP servers; without settings, where the folder has its files."""
+    from vaka.runtime.server_settings import FolderSettings
+
+    if settings is None:
+        return FolderSettings(config_context())
+    return FolderSettings(settings.context, claude_files_of(settings), trusted=settings.trusted)
 
 
 def uses_servers(settings: Settings, agent: Agent | None) -> bool:
@@ -260,8 +278,12 @@ def find_servers(settings: Settings) -> "tuple[tuple[McpServer, ...], list[str]]
     may_have = bool(settings.plugin_dirs) or may_have_servers(settings.context, claude_files_of(settings))
     if not settings.mcp_configs and not may_have:
         return (), []
+    from vaka.feature import has_feature
+
+    if not has_feature("mcp") and not settings.mcp_configs and not server_settings(settings).has_named_servers():
+        return (), []
     parsed = load_servers(settings)
-    from vaka.runtime.mcp_sources import explain_missing_servers
+    from vaka.mcp.sources import explain_missing_servers
 
     return parsed.servers, [*parsed.unreadable, *explain_missing_servers(parsed.servers)]
 
@@ -273,7 +295,7 @@ def server_options(settings: Settings, agent: Agent) -> dict[str, Any]:
         print_notes(settings.server_notes)
     if not servers:
         return {}
-    from vaka.runtime.mcp_sources import select_servers
+    from vaka.mcp.sources import select_servers
 
     selected = select_servers(servers)
     needed = any(server.approved or server.required for server in selected)

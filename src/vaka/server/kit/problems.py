@@ -62,6 +62,11 @@ _REPEATABLE = frozenset({"rate_limited", "model_unavailable", "stream_cut"})
 """The codes of turns that a client may repeat if no tool has run."""
 
 
+def describe_failure(code: str, message: str) -> str:
+    """Return the message for a turn that has failed, by the code and the message of its error."""
+    return make_failure(code, message).message
+
+
 def problem_of_failure(failure: Failure, *, ran_tools: bool = True) -> Problem:
     """Return the problem of a turn that has no answer. Clients do not repeat a turn whose tools may have run."""
     is_repeatable = failure.code in _REPEATABLE and not ran_tools

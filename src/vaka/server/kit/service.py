@@ -3,13 +3,14 @@
 import asyncio
 import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import cached_property
 from typing import Any, Unpack, cast
 
 import msgspec
 
+from vaka import __version__
 from vaka.agents.react import Agent, ToolLike
 from vaka.core.ports.store import PendingDecision, SessionInfo, SessionQuery
 from vaka.core.session.fanout import Follower
@@ -96,6 +97,8 @@ def _refuse_stored_result(answer: JSON) -> None:
 
 class AgentService:
     """Runs the turns of every caller. ``run`` is entered while the server accepts requests."""
+
+    version = __version__
 
     def __init__(
         self,
@@ -245,6 +248,14 @@ class AgentService:
             known = ", ".join(list(self.agents)[:20])
             raise Problem(404, "not_found", f"there is no agent {name[:100]!r}; there are: {known}")
         return agent
+
+    def usable_agents(self) -> Iterator[Agent]:
+        """Yield the agents that can be used; the log says why another one cannot."""
+        for name in self.agents:
+            try:
+                yield self.find_agent(name)
+            except Problem as problem:
+                _log.warning("agent %s is not offered to clients: %s", name, problem)
 
     def _report_unusable(self, name: str, error: VakaError) -> Problem:
         """Log why an agent cannot be used, once, and return the problem for callers: the reason may name files here."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TypeAlias
 
+from vaka.core.session.pending_decisions import PendingDecisions
 from vaka.core.types import control, progress
 from vaka.core.types.control import Asked
 from vaka.core.types.event import Body, Event
@@ -12,7 +13,6 @@ from vaka.views.a2a.content import JsonObject, parts_of
 from vaka.views.a2a.replies import parts_for
 from vaka.views.failures import failure_of
 from vaka.views.message_blocks import UnsentParts
-from vaka.views.pending_decisions import PendingDecisions
 from vaka.views.routed_agents import RoutedAgents
 
 _TurnEnd: TypeAlias = progress.TurnCompleted | progress.TurnFailed | progress.TurnCancelled | progress.TurnInterrupted

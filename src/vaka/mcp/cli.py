@@ -1,50 +1,64 @@
-"""``vaka mcp``: list the MCP servers in force, try them, log in at one, and add or remove one."""
+"""``vaka mcp``: list the MCP servers in force, try them, log in at one, and add or remove one. ``vaka mcp-server``."""
 
 import asyncio
+import importlib.util
 import json
-import os
 import re
 import threading
 import time
 import webbrowser
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, suppress
+from functools import partial
+from typing import Any, TypeAlias
 
 import click
 import msgspec
+from click.shell_completion import CompletionItem
 
 from vaka.cli.kit import options
+from vaka.cli.kit.arguments import hint_of_names, parse_json_object
 from vaka.cli.kit.bootstrap import (
-    config_context,
     has_terminal,
+    load_file_settings,
     load_flag_settings,
     load_servers,
     print_notes,
-    world_options,
+    server_settings,
 )
+from vaka.cli.kit.checks import Check
 from vaka.cli.kit.errors import FAILED, Quit, UsageError, redact_message
 from vaka.cli.kit.event_loop import run_loop
 from vaka.cli.kit.render import as_printable, print_json, print_table
-from vaka.config.documents import parse_json, suggest
-from vaka.config.settings import Settings
-from vaka.core.types.errors import ConfigError, InvalidInput, NotFound
+from vaka.cli.kit.services import open_services, open_user_keys
+from vaka.core.ports.feature_middleware import MiddlewareServices
+from vaka.core.types.errors import InvalidInput, NotFound, VakaError
 from vaka.core.types.message import replace_surrogates
 from vaka.mcp.client import McpConnection
 from vaka.mcp.definition import McpServer, ParsedServers, parse_servers, tool_part
+from vaka.mcp.feature import FEATURE, load_login, load_protocol, load_stdio_server
 from vaka.mcp.logins import describe_login_needed, uses_login
-from vaka.mcp.stdio import process_starter
+from vaka.mcp.middleware import server_starter
+from vaka.mcp.server_files import SCOPES, ServerScope, add_server, list_scopes, remove_server
+from vaka.mcp.stored_logins import StoredLogins, open_stored_logins
 from vaka.mcp.tools import select_tools
-from vaka.runtime.extras import explain_missing_extra
-from vaka.runtime.mcp_files import SCOPES, ServerScope, add_server, list_scopes, remove_server
-from vaka.runtime.mcp_logins import StoredLogins, stored_logins_of
-from vaka.runtime.runtime import Runtime
-from vaka.runtime.sandboxed_programs import sandboxed_servers
-from vaka.sandbox.sensitive import scrub_environment
 
 MASK = "***"
 MAX_WORD = 1000
 """Characters of an argument or address that are shown."""
+OpenServices: TypeAlias = Callable[[], AbstractAsyncContextManager[MiddlewareServices]]
+
+
+def _complete_servers(context: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
+    try:
+        servers = load_servers(load_flag_settings(context.params)).servers
+    except (VakaError, OSError):
+        return []
+    names = dict.fromkeys(server.name for server in servers)
+    return [CompletionItem(name) for name in names if name.startswith(begun)]
+
+
+_server_argument = click.argument("name", shell_complete=_complete_servers)
 
 _file_options = options.group_options(
     options.server_options,
@@ -81,7 +95,7 @@ def mcp() -> None:
 def list_servers(as_json: bool, **flags: Any) -> None:
     """List the servers of all files, and why one is not started. Nothing is started; secrets are hidden."""
     found = _load(flags)
-    logins = stored_logins_of(os.environ)
+    logins = open_stored_logins(open_user_keys)
     if as_json:
         print_json([describe_server(server) | {"login": logins.state_of(server)} for server in found.servers])
     else:
@@ -94,7 +108,7 @@ def list_servers(as_json: bool, **flags: Any) -> None:
 
 
 @mcp.command(epilog=options.format_examples("vaka mcp get github", "vaka mcp get github --json"))
-@click.argument("name")
+@_server_argument
 @options.json_option
 @_file_options
 def get(name: str, as_json: bool, **flags: Any) -> None:
@@ -112,7 +126,7 @@ def get(name: str, as_json: bool, **flags: Any) -> None:
 
 
 @mcp.command("test", epilog=options.format_examples("vaka mcp test", "vaka mcp test db docs --json"))
-@click.argument("names", nargs=-1, metavar="[NAME]…")
+@click.argument("names", nargs=-1, metavar="[NAME]…", shell_complete=_complete_servers)
 @options.json_option
 @_file_options
 def try_servers(names: tuple[str, ...], as_json: bool, **flags: Any) -> None:
@@ -125,7 +139,10 @@ def try_servers(names: tuple[str, ...], as_json: bool, **flags: Any) -> None:
     chosen = _select(found.servers, names) if names else [server for server in found.servers if server.approved]
     by_name = {server.name: server for server in sorted(chosen, key=lambda server: server.approved)}
     trials = run_loop(
-        _try_servers([by_name[name] for name in dict.fromkeys(server.name for server in chosen)], settings)
+        _try_servers(
+            [by_name[name] for name in dict.fromkeys(server.name for server in chosen)],
+            partial(open_services, settings),
+        )
     )
     _print_trials(trials, as_json=as_json)
 
@@ -161,16 +178,12 @@ class ServerTrial(msgspec.Struct, frozen=True, kw_only=True):
         return self.name, self.state, self.protocol, self.server, f"{self.seconds:.2f} s", tools
 
 
-async def _try_servers(servers: Sequence[McpServer], settings: Settings) -> list[ServerTrial]:
+async def _try_servers(servers: Sequence[McpServer], open_runtime: OpenServices) -> list[ServerTrial]:
     """Start all servers at once as a session would, in the sandbox if settings say so, and end them."""
     with suppress(ImportError):  # each connection reports a missing library; the time shown leaves out the import
-        from vaka.mcp import session as session
-    world = world_options(settings)
-    async with Runtime(**world) as runtime:
-        start = process_starter(scrub_environment(os.environ, world["commands"].env), world["workspace"].cwd)
-        if "mcp" in world["commands"].sandboxed:
-            start = sandboxed_servers(lambda: runtime.env.world, world["workspace"].cwd)
-        logins = stored_logins_of(os.environ)
+        load_protocol()
+    async with open_runtime() as services:
+        start, logins = server_starter(services), open_stored_logins(services.open_keys)
         return await asyncio.gather(*(_try_server(McpConnection(server, start, logins=logins)) for server in servers))
 
 
@@ -195,7 +208,7 @@ async def _try_server(connection: McpConnection) -> ServerTrial:
 
 
 @mcp.command("login", epilog=options.format_examples("vaka mcp login docs", "vaka mcp login docs --no-browser"))
-@click.argument("name")
+@_server_argument
 @click.option("--no-browser", is_flag=True, help="Only print the address, do not open it.")
 @click.option(
     "--timeout",
@@ -222,12 +235,9 @@ def log_in(name: str, no_browser: bool, seconds: float, **flags: Any) -> None:
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
     async def log_in_and_try() -> list[ServerTrial]:
-        with explain_missing_extra():
-            from vaka.mcp.login import log_in
-
-        place = await log_in(server, stored_logins_of(os.environ), show, seconds)
+        place = await FEATURE.load(load_login)(server, open_stored_logins(open_user_keys), show, seconds)
         click.echo(f"the login at {as_printable(name)} is stored in {as_printable(place)}", err=True)
-        return await _try_servers([server], settings)
+        return await _try_servers([server], partial(open_services, settings))
 
     _print_trials(run_loop(log_in_and_try()))
 
@@ -244,11 +254,11 @@ def _select_for_login(servers: Sequence[McpServer], name: str) -> McpServer:
 
 
 @mcp.command("logout", epilog=options.format_examples("vaka mcp logout docs"))
-@click.argument("name")
+@_server_argument
 @_file_options
 def log_out(name: str, **flags: Any) -> None:
     """Remove the stored login at a remote server."""
-    logins = stored_logins_of(os.environ)
+    logins = open_stored_logins(open_user_keys)
     urls = {server.url for server in _select(_load(flags).servers, (name,)) if server.url}
     if not [url for url in urls if logins.remove(url)]:
         raise NotFound(f"there is no stored login at {name!r}")
@@ -318,13 +328,7 @@ def add(name: str, target: tuple[str, ...], transport: str | None, scope: Server
 @click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
 def add_json(name: str, text: str, scope: ServerScope | None, verbose: bool) -> None:
     """Add a server whose entry is given as JSON, as it stands in .mcp.json."""
-    try:
-        entry = parse_json(text, "JSON")
-    except ConfigError as error:
-        raise UsageError(str(error)) from None
-    if not isinstance(entry, dict):
-        raise UsageError("JSON: expected an object with command or url")
-    _add(name, cast("dict[str, Any]", entry), scope)
+    _add(name, parse_json_object(text, "an object with command or url"), scope)
 
 
 def _add(name: str, entry: dict[str, Any], scope: ServerScope | None) -> None:
@@ -333,23 +337,23 @@ def _add(name: str, entry: dict[str, Any], scope: ServerScope | None) -> None:
     parsed = parse_servers({"mcpServers": {name: entry}}, origin=name, environment=_References())
     if parsed.servers[0].refusal:
         raise InvalidInput(f"{name}: {parsed.servers[0].refusal}")
-    path = add_server(config_context(), scope or "local", name, entry)
+    path = add_server(server_settings(), scope or "local", name, entry)
     print_notes(parsed.problems)
     click.echo(f"{as_printable(str(path))}: added {name} (scope {scope or 'local'})", err=True)
 
 
 @mcp.command(epilog=options.format_examples("vaka mcp remove db", "vaka mcp remove db --scope project"))
-@click.argument("name")
+@_server_argument
 @_scope_option
 @click.option("-v", "--verbose", is_flag=True, help="Show the traceback of an error.")
 def remove(name: str, scope: ServerScope | None, verbose: bool) -> None:
     """Remove a server from the file that add would write; --scope is needed if several files have it."""
-    scopes: list[ServerScope] = [scope] if scope is not None else list_scopes(config_context(), name)
+    scopes: list[ServerScope] = [scope] if scope is not None else list_scopes(server_settings(), name)
     if not scopes:
         _select(_load({}).servers, (name,), removable=False)
     if len(scopes) > 1:
         raise UsageError(f"there is a server {name!r} in several scopes: {', '.join(scopes)}; choose one with --scope")
-    path = remove_server(config_context(), scopes[0], name)
+    path = remove_server(server_settings(), scopes[0], name)
     click.echo(f"{as_printable(str(path))}: removed {as_printable(name)} (scope {scopes[0]})", err=True)
 
 
@@ -362,8 +366,7 @@ def _select(servers: Sequence[McpServer], names: Sequence[str], *, removable: bo
     known = [server.name for server in servers]
     for name in names:
         if name not in known:
-            hint = f"; {suggest(name, dict.fromkeys(known))}" if known else ""
-            raise NotFound(f"there is no MCP server {name!r}{hint}")
+            raise NotFound(f"there is no MCP server {name!r}{hint_of_names(name, known)}")
     found = [server for server in servers if server.name in names]
     if not removable:
         raise NotFound(f"the server {names[0]!r} is defined in {found[0].origin}; remove it there")
@@ -460,3 +463,65 @@ def _mask_words(words: Sequence[str]) -> list[str]:
 
 def _mask_text(text: str) -> str:
     return redact_message(_URL_SECRET.sub(MASK, text) if "://" in text else text)
+
+
+# ------------------------------------------------------------------------------------------------------ vaka mcp-server
+
+_agents_option = click.option(
+    "--agent",
+    "agents",
+    multiple=True,
+    metavar="NAME|FILE.py[:OBJECT]|FILE.luau|FILE.yaml",
+    help="An agent to serve: one of the project or of yours (`vaka agents list`), a Python file that makes a "
+    "vaka.Agent, a Luau script that is one, or a file that defines one; may be repeated.",
+)
+
+
+@click.command(
+    "mcp-server",
+    epilog=options.format_examples(
+        "vaka mcp-server --model anthropic/claude-sonnet-5-5",
+        "vaka mcp-server --agent review.py --agent docs.py:writer",
+        "vaka mcp-server --cwd ~/project --permission-mode plan",
+        "vaka mcp-server --expose Read --expose Grep",
+    ),
+)
+@_agents_option
+@options.tool_options
+@click.option(
+    "--expose",
+    multiple=True,
+    metavar="NAME",
+    help="A tool of the first agent to offer beside the agents, under the same permission rules; may be repeated.",
+)
+@options.served_agent_options
+def mcp_server(agents: tuple[str, ...], expose: tuple[str, ...], **flags: Any) -> None:
+    """Serve agents to MCP clients: stdin and stdout carry the protocol, stderr the rest.
+
+    Each agent is a tool ask_NAME. When a person must decide, the client is asked to show a form, if it can; with
+    --ask suspend the result says how to decide instead. The end of stdin ends the process.
+    """
+    FEATURE.load(load_stdio_server)(agents, expose, flags)
+
+
+# --------------------------------------------------------------------------------------------------------- vaka doctor
+
+
+def check_servers() -> Iterator[Check]:
+    """Yield whether the library is installed, and how many servers are defined and may be started; none is started."""
+    missing = "" if importlib.util.find_spec("mcp") is not None else "missing: pip install 'vaka[mcp]'"
+    yield Check("MCP", "note" if missing else "ok", missing or "mcp")
+    try:
+        settings = load_file_settings()
+    except VakaError:  # the check of the settings reports it
+        return
+    try:
+        found = load_servers(settings)
+    except VakaError as error:
+        yield Check("MCP servers", "fail", str(error))
+        return
+    refused = sum(not server.approved for server in found.servers)
+    many = f"{len(found.servers)} defined, {refused} not started" if found.servers else "none defined"
+    wrong = f", {len(found.problems)} problems" if found.problems else ""
+    hint = "; see `vaka mcp list`" if refused or wrong else ""
+    yield Check("MCP servers", "note" if hint else "ok", f"{many}{wrong}{hint}")

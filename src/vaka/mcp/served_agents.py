@@ -1,7 +1,6 @@
 """Agents and single tools as tools of an MCP server: each call is a turn of a session, governed as any other."""
 
 import asyncio
-import copy
 import re
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
 from contextlib import asynccontextmanager, suppress
@@ -10,10 +9,10 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from vaka.agents.react import Agent
 from vaka.core.loop.blobs import restore_content
 from vaka.core.ports.store import PendingDecision
 from vaka.core.session.index_rows import find_asked_decisions
+from vaka.core.session.pending_decisions import PendingDecisions
 from vaka.core.types import progress
 from vaka.core.types.control import RunSettings, decision_of
 from vaka.core.types.errors import Busy, InvalidInput, NotFound, Suspended, TurnError, VakaError
@@ -22,14 +21,21 @@ from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Text, ToolResult
 from vaka.core.types.tool import ToolSpec
 from vaka.mcp.server import Report, ToolOutcome, ToolRun
-from vaka.models.given_calls import CALLS_OPTION, GivenCalls
-from vaka.runtime.options import Response, is_response
-from vaka.runtime.runtime import Runtime
-from vaka.runtime.session import Session
-from vaka.runtime.turn_stream import TurnStream
-from vaka.views.failures import make_failure
-from vaka.views.pending_decisions import PendingDecisions
+from vaka.mcp.serving import (
+    DescribeFailure,
+    ServableAgent,
+    ServedResponse,
+    ServedSession,
+    ServedTurn,
+    ServingRuntime,
+)
 
+CALLS_OPTION = "calls"
+"""The option of a turn that has the calls which it makes."""
+INSTRUCTIONS = (
+    "Each tool ask_NAME gives a prompt to an agent and returns its answer and a session_id; give the session_id to the "
+    "next call to continue that conversation. Transcripts are the resources session://ID/transcript."
+)
 MAX_PROMPT_CHARS = 1_000_000
 MAX_LINE_CHARS = 200
 """Characters of a line of progress."""
@@ -61,8 +67,9 @@ class ServedTurns:
 
     def __init__(
         self,
-        runtime: Runtime,
+        runtime: ServingRuntime,
         hint: Callable[[PendingDecision], str],
+        describe_failure: DescribeFailure,
         *,
         owner: str = "",
         own_only: bool = False,
@@ -74,6 +81,7 @@ class ServedTurns:
         the session of each call before anything is stored; it raises a ``VakaError`` to refuse the call.
         """
         self.runtime = runtime
+        self.describe_failure = describe_failure
         self._admit = admit
         self._hint = hint
         self._owner = owner
@@ -85,14 +93,12 @@ class ServedTurns:
         """Wait until the cancelled turns have their interrupt."""
         await asyncio.gather(*self._stopping)
 
-    async def open(self, agent: Agent, id: str, run_settings: RunSettings | None = None) -> Session:
+    async def open(self, agent: ServableAgent, id: str, run_settings: RunSettings | None = None) -> ServedSession:
         """Return a new session, or the session with an id, for a call.
 
         Raises ``NotFound``, ``InvalidInput``, and what ``admit`` raises.
         """
-        session = await self.runtime.open(
-            agent, id=id or self.runtime.env.ids.new_id("ses_mcp"), run_settings=run_settings
-        )
+        session = await agent.open(id=id or self.runtime.env.ids.new_id("ses_mcp"), run_settings=run_settings)
         info = await self.runtime.store.sessions.find(session.id) if id else None
         if id and (info is None or (self._own_only and info.owner != self._owner)):
             raise NotFound(f"there is no session {id!r}; leave session_id out to begin a new one")
@@ -105,12 +111,12 @@ class ServedTurns:
 
     async def run(
         self,
-        session: Session,
-        stream: Callable[[], TurnStream],
+        session: ServedSession,
+        stream: Callable[[], ServedTurn],
         run: ToolRun,
         report: Report,
         take: Callable[[Event], None] = lambda event: None,
-    ) -> "ToolOutcome | Response":
+    ) -> ToolOutcome | ServedResponse:
         """Run a turn; return its response, or the decisions it waits for. Raises ``TurnError``.
 
         A turn that waits goes on in the background as soon as it can. While another process runs one, this waits.
@@ -126,12 +132,12 @@ class ServedTurns:
 
     async def _run_turn(
         self,
-        session: Session,
-        stream: Callable[[], TurnStream],
+        session: ServedSession,
+        stream: Callable[[], ServedTurn],
         run: ToolRun,
         report: Report,
         take: Callable[[Event], None],
-    ) -> "ToolOutcome | Response":
+    ) -> ToolOutcome | ServedResponse:
         lines, pending = _ProgressLines(run, self._hint), PendingDecisions()
         try:
             async with stream() as turn:
@@ -156,7 +162,7 @@ class ServedTurns:
             async with asyncio.timeout(1.0):  # a writer that dies sends no notification
                 await self.runtime.store.events.wait(session, after=info.head if info else 0)
 
-    async def _open_rows(self, session: Session, pending: PendingDecisions) -> tuple[PendingDecision, ...]:
+    async def _open_rows(self, session: ServedSession, pending: PendingDecisions) -> tuple[PendingDecision, ...]:
         """Return the open decisions that a turn waits for; none if turns suspend themselves instead of waiting."""
         if self.runtime.env.ask != "wait":
             return ()
@@ -170,18 +176,18 @@ class ServedTurns:
         async with lock:
             yield
 
-    def abandon(self, agent: Agent, id: str) -> None:
+    def abandon(self, agent: ServableAgent, id: str) -> None:
         """Interrupt a turn that waits for a person, and let it end."""
 
         async def stop() -> None:
             with suppress(VakaError):
-                session = await self.runtime.open(agent, id=id)
+                session = await agent.open(id=id)
                 await session.interrupt(_CANCEL_NOTE, by="mcp")
                 await session.resume().wait()
 
         self._start(stop())
 
-    def _stop_later(self, session: Session, key: str, *, started: bool) -> None:
+    def _stop_later(self, session: ServedSession, key: str, *, started: bool) -> None:
         async def stop() -> None:
             with suppress(VakaError):
                 if started or not await session.withdraw(key):
@@ -260,7 +266,7 @@ class ServedAgent:
 
     continues = True
 
-    def __init__(self, turns: ServedTurns, agent: Agent, run_settings: RunSettings | None = None) -> None:
+    def __init__(self, turns: ServedTurns, agent: ServableAgent, run_settings: RunSettings | None = None) -> None:
         """``run_settings``: how the sessions are run, for their logs."""
         self._turns = turns
         self._agent = agent
@@ -281,7 +287,7 @@ class ServedAgent:
         try:
             ended = await self._turns.run(session, lambda: _stream(session, asked.prompt, run.key), run, report)
         except TurnError as error:
-            return _failed_turn(session.id, error)
+            return _failed_turn(session.id, error, self._turns.describe_failure)
         return ended if isinstance(ended, ToolOutcome) else _answer_of(ended)
 
     def abandon(self, run: ToolRun) -> None:
@@ -315,11 +321,11 @@ def _parse_ask(arguments: Mapping[str, Any]) -> AskArguments:
     return asked
 
 
-def _stream(session: Session, prompt: str, key: str) -> TurnStream:
+def _stream(session: ServedSession, prompt: str, key: str) -> ServedTurn:
     return session.stream(prompt, key=key, earlier=True) if prompt.strip() else session.resume()
 
 
-def _answer_of(response: Response) -> ToolOutcome:
+def _answer_of(response: ServedResponse) -> ToolOutcome:
     value = {
         "answer": response.text,
         "session_id": response.session_id,
@@ -334,12 +340,12 @@ def _answer_of(response: Response) -> ToolOutcome:
     return ToolOutcome(session=response.session_id, content=(Text(text=response.text), Text(text=notes)), value=value)
 
 
-def _failed_turn(session: str, error: TurnError) -> ToolOutcome:
-    failed: Response[Any] = Response(text="", session_id=session, turn_id="", stop="failed")
-    known = error.result if is_response(error.result) else failed
-    reason = make_failure(error.code, str(error)).message
-    value = {"answer": known.text, "session_id": session, "turn": known.turn_id, "stop": known.stop, "error": reason}
-    text = f"The turn has no answer ({known.stop}): {reason}\nsession_id: {session}"
+def _failed_turn(session: str, error: TurnError, describe: DescribeFailure) -> ToolOutcome:
+    known: ServedResponse | None = error.result if isinstance(error.result, ServedResponse) else None
+    answer, turn, stop = (known.text, known.turn_id, known.stop) if known is not None else ("", "", "failed")
+    reason = describe(error.code, str(error))
+    value = {"answer": answer, "session_id": session, "turn": turn, "stop": stop, "error": reason}
+    text = f"The turn has no answer ({stop}): {reason}\nsession_id: {session}"
     return ToolOutcome(session=session, content=(Text(text=text),), value=value, failed=True)
 
 
@@ -352,12 +358,10 @@ class ServedToolCall:
 
     continues = False
 
-    def __init__(self, turns: ServedTurns, agent: Agent, spec: ToolSpec) -> None:
+    def __init__(self, turns: ServedTurns, agent: ServableAgent, spec: ToolSpec) -> None:
+        """``agent`` must make the calls of the option ``calls``, and ask no model."""
         self._turns, self.spec = turns, spec
-        self._agent = copy.copy(agent)
-        self._agent.model = GivenCalls()
-        self._agent.output = None
-        self._agent.tool_choice = "auto"
+        self._agent = agent
 
     async def run(self, run: ToolRun, report: Report) -> ToolOutcome:
         """Make the call in a session of its own."""

@@ -2,9 +2,11 @@
 
 import asyncio
 import base64
+import copy
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import mcp_types as types
@@ -21,11 +23,13 @@ from vaka.core.ports.store import SessionQuery
 from vaka.core.types.errors import InvalidInput, ModelError
 from vaka.core.types.message import Audio, Document, Image, Text, UserMessage
 from vaka.mcp.elicitation import DecisionForms
+from vaka.mcp.served_agents import MAX_PROMPT_CHARS, ServedAgent, ServedToolCall, ServedTurns
 from vaka.mcp.server import MAX_LINE_BYTES, ServedTool, ToolServer, http_app, serve_lines
+from vaka.mcp.serving import ServableAgent
 from vaka.mcp.transcripts import MAX_TRANSCRIPT_CHARS, TranscriptResources, render_messages
+from vaka.models.given_calls import GivenCalls
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.runtime import Runtime
-from vaka.runtime.served_agents import MAX_PROMPT_CHARS, ServedAgent, ServedToolCall, ServedTurns
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import FunctionModel, ScriptedModel, call, say
 
@@ -45,6 +49,10 @@ async def colour(context: vaka.ToolContext) -> str:
     return f"painted {await context.ask('Which colour?', options=['red', 'blue'])}"
 
 
+def servable(rt: Runtime, served: vaka.Agent) -> ServableAgent:
+    return ServableAgent(name=served.name, description=served.description, open=partial(rt.open, served))
+
+
 @asynccontextmanager
 async def serving(
     *agents: vaka.Agent,
@@ -55,11 +63,13 @@ async def serving(
 ) -> AsyncIterator[tuple[Runtime, Server[Any]]]:
     """Serve agents, and some tools of the first one, from a runtime that suspends turns for a person."""
     async with runtime(store, **merge_options({"permissions": vaka.Permissions(ask="suspend")}, options)) as rt:
-        turns = ServedTurns(rt, lambda row: f"decide {row.id}")
-        tools: list[ServedTool] = [ServedAgent(turns, each) for each in agents]
+        turns = ServedTurns(rt, lambda row: f"decide {row.id}", lambda code, message: message)
+        tools: list[ServedTool] = [ServedAgent(turns, servable(rt, each)) for each in agents]
         if expose:
             specs = AgentBuilder().build_recipe(agents[0]).tools
-            tools += [ServedToolCall(turns, agents[0], specs[name].spec) for name in expose]
+            caller = copy.copy(agents[0])
+            caller.model, caller.output = GivenCalls(), None
+            tools += [ServedToolCall(turns, servable(rt, caller), specs[name].spec) for name in expose]
         elicitation = DecisionForms(describe=repr, hint=lambda row: f"decide {row.id}", enabled=elicits)
         served = ToolServer(tools, rt, TranscriptResources(rt.store, rt.options.workspace.folder), elicitation)
         yield rt, served.build("vaka", "1")

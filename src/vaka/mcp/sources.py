@@ -9,30 +9,16 @@ from pathlib import Path
 from typing import Any, Literal, cast
 from urllib.parse import urlsplit
 
-from vaka.config.claude_settings import (
-    CLAUDE_STATE,
-    LOCAL_SETTINGS,
-    MANAGED,
-    MANAGED_SERVERS,
-    PROJECT_SERVERS,
-    SettingsFile,
-    is_of_project,
-    managed_folders,
-    project_server_files,
-    settings_env,
-)
-from vaka.config.components import plugins_in_force
-from vaka.config.documents import is_inline_json, parse_tolerant_json
-from vaka.config.plugins import PLUGIN_FILE, Plugin
-from vaka.config.settings import ConfigContext
 from vaka.core.types.errors import ConfigError
 from vaka.mcp.definition import McpServer, ParsedServers, parse_servers
-from vaka.runtime.mcp_files import read_claude_state, read_server_file
+from vaka.mcp.settings import McpSettings, PluginFolder, SettingsDocument
 
 NOT_TRUSTED = "the folder is not trusted (`vaka trust`)"
 
+_PLUGIN_FILE = ".claude-plugin/plugin.json"
 _PLUGIN_ROOT = "CLAUDE_PLUGIN_ROOT"
 
+_MANAGED = "managed"
 _ReadDocument = Callable[[Path], tuple[object, str]]
 ServerLayer = Literal["user", "project", "local", "settings", "flag", "managed"]
 _LAYERS: tuple[ServerLayer, ...] = ("user", "project", "local", "settings", "flag", "managed")
@@ -53,6 +39,17 @@ class ServerFlags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class _StateTable:
+    """What the user's state file says about this project; implements ``SettingsDocument``."""
+
+    path: Path
+    document: Mapping[str, Any]
+    layer: str = "local"
+    folder: str = ""
+    project: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Source:
     """A document with servers."""
 
@@ -69,14 +66,7 @@ class _Source:
     variables: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-def servers_in_force(
-    context: ConfigContext,
-    files: Sequence[SettingsFile],
-    *,
-    trusted: bool,
-    flags: ServerFlags | None = None,
-    managed: Sequence[Path] | None = None,
-) -> ParsedServers:
+def servers_in_force(settings: McpSettings, flags: ServerFlags | None = None) -> ParsedServers:
     """Return every server that a file or a flag defines, the weakest layer first, and what is wrong.
 
     Of several servers with one name, the server of the strongest layer counts: local, then project, then user. The
@@ -84,10 +74,10 @@ def servers_in_force(
     flag names a file that cannot be read.
     """
     flags = flags or ServerFlags()
-    finder = _SourceFinder(context, files, managed_folders() if managed is None else managed, flags.documents)
+    finder = _SourceFinder(settings, flags.documents)
     sources = sorted(finder.find(flags), key=lambda source: _LAYERS.index(source.layer))
-    approval = _Approval(files, finder.project_state, trusted=trusted, exclusive=finder.exclusive)
-    variables = {**_folders_of(context, finder.root), **settings_env(files), **context.environ}
+    approval = _Approval(settings.files, finder.project_state, trusted=settings.trusted, exclusive=finder.exclusive)
+    variables = {**_folders_of(settings, finder.root), **settings.variables(), **settings.environ}
     groups: list[list[McpServer]] = []
     counting: dict[str, McpServer] = {}
     for source in reversed(sources):
@@ -111,9 +101,9 @@ def select_servers(servers: Sequence[McpServer]) -> tuple[McpServer, ...]:
     return tuple({server.name: server for server in sorted(servers, key=lambda server: server.approved)}.values())
 
 
-def _folders_of(context: ConfigContext, root: Path) -> dict[str, str]:
+def _folders_of(settings: McpSettings, root: Path) -> dict[str, str]:
     """Return the folders that definitions may name, as this and other programs call them."""
-    home = str(context.home)
+    home = str(settings.home)
     return {"CLAUDE_PROJECT_DIR": str(root), "workspaceFolder": str(root), "HOME": home, "userHome": home}
 
 
@@ -151,22 +141,14 @@ def _find_collision(server: McpServer, stronger: Mapping[str, McpServer]) -> str
 class _SourceFinder:
     """Finds the documents with servers."""
 
-    def __init__(
-        self,
-        context: ConfigContext,
-        files: Sequence[SettingsFile],
-        managed: Sequence[Path],
-        documents: dict[Path, object],
-    ) -> None:
-        self._context = context
-        self._files = files
-        self._managed = managed
+    def __init__(self, settings: McpSettings, documents: dict[Path, object]) -> None:
+        self._settings = settings
+        self._files = settings.files
         self._documents = documents
-        self._project = context.project_folder
-        self.root = context.project_folder or context.repository
+        self.root = settings.project_folder or settings.repository
         self.problems: list[str] = []
         self.unreadable: list[str] = []
-        self.project_state: list[SettingsFile] = []
+        self.project_state: list[SettingsDocument] = []
         """The part of the user's state file about this project, as settings."""
         self.exclusive = ""
         """The administrator's file whose servers are the only ones, if there is one."""
@@ -183,7 +165,7 @@ class _SourceFinder:
             document = {key: file.document[key] for key in ("mcpServers", "mcp") if key in file.document}
             if isinstance(document.get("mcp"), dict) and "servers" not in document["mcp"]:
                 del document["mcp"]
-            if document and file.layer != MANAGED:
+            if document and file.layer != _MANAGED:
                 folder = file.folder if file.project else ""
                 layer = cast("ServerLayer", file.layer)
                 yield _Source(
@@ -191,7 +173,7 @@ class _SourceFinder:
                 )
 
     def _find_shared(self) -> Iterator[_Source]:
-        for path in project_server_files(self._context):
+        for path in self._settings.shared_files():
             document = self._read(path)
             if document is not None:
                 yield _Source(
@@ -205,26 +187,26 @@ class _SourceFinder:
 
     def _find_state(self) -> Iterator[_Source]:
         """Yield the servers of ``~/.claude.json``: the user's servers, then the servers for this project."""
-        path = self._context.home / CLAUDE_STATE
-        document = self._read(path, lambda path: (read_claude_state(path), ""))
+        path = self._settings.state_file
+        document = self._read(path, lambda path: (self._settings.read_state(path), ""))
         if document is None:
             return
         state = cast("dict[str, Any]", document)
         yield _Source(layer="user", origin=str(path), document={"mcpServers": state.get("mcpServers")})
         projects = cast("dict[str, Any]", state["projects"]) if isinstance(state.get("projects"), dict) else {}
-        top = self._context.repository
-        for folder in reversed((self._context.cwd, *self._context.cwd.parents)):
+        top, cwd = self._settings.repository, self._settings.cwd
+        for folder in reversed((cwd, *cwd.parents)):
             entry: object = projects.get(str(folder)) if folder.is_relative_to(top) else None
             if isinstance(entry, dict):
                 table = cast("dict[str, Any]", entry)
-                self.project_state.append(SettingsFile(layer="local", path=path, document=table))
+                self.project_state.append(_StateTable(path=path, document=table))
                 document = {"mcpServers": table.get("mcpServers")}
                 yield _Source(layer="local", origin=str(path), document=document, folder=str(folder))
 
     def _find_plugins(self, plugin_dirs: Sequence[Path]) -> Iterator[_Source]:
-        for plugin in plugins_in_force(self._context, plugin_dirs, self._files, self.problems):
+        for plugin in self._settings.find_plugins(plugin_dirs, self.problems):
             root = Path(os.path.abspath(plugin.root))  # noqa: PTH100  # without resolving links
-            project = is_of_project(root, self._context.cwd, self._context.home)
+            project = self._settings.is_of_project(root)
             for path, document in self._read_plugin(plugin, root):
                 yield _Source(
                     layer="project" if project else "user",
@@ -236,31 +218,31 @@ class _SourceFinder:
                     variables={**plugin.variables, _PLUGIN_ROOT: str(root)},
                 )
 
-    def _read_plugin(self, plugin: Plugin, root: Path) -> Iterator[tuple[Path, object]]:
+    def _read_plugin(self, plugin: PluginFolder, root: Path) -> Iterator[tuple[Path, object]]:
         """Yield the documents with the servers of a plugin: its file, and the files and tables of its manifest."""
         named: Any = plugin.manifest.get("mcpServers")
         items = cast("list[object]", named if isinstance(named, list) else [named])
-        yield from ((root / PLUGIN_FILE, item) for item in items if isinstance(item, dict))
+        yield from ((root / _PLUGIN_FILE, item) for item in items if isinstance(item, dict))
         names = [os.path.normpath(item) for item in items if isinstance(item, str)]
-        for name in dict.fromkeys((PROJECT_SERVERS, *names)):
+        for name in dict.fromkeys((self._settings.shared_name, *names)):
             path = root / name
             if os.path.isabs(name) or name.startswith(".."):  # noqa: PTH117  # a text
-                self.problems.append(f"{root / PLUGIN_FILE}: mcpServers: {name!r} leads out of the plugin")
+                self.problems.append(f"{root / _PLUGIN_FILE}: mcpServers: {name!r} leads out of the plugin")
             elif path.is_file():
                 document = self._read(path)
                 yield from [(path, document)] if document is not None else []
-            elif name != PROJECT_SERVERS:
-                self.problems.append(f"{root / PLUGIN_FILE}: mcpServers: there is no file {name!r}")
+            elif name != self._settings.shared_name:
+                self.problems.append(f"{root / _PLUGIN_FILE}: mcpServers: there is no file {name!r}")
 
     def _find_flags(self, configs: Sequence[str]) -> Iterator[_Source]:
         """Yield the documents that flags name. Raises ``ConfigError``."""
         for text in configs:
-            if is_inline_json(text):
-                document, problem = parse_tolerant_json(text, "--mcp-config")
+            if text.lstrip().startswith(("{", "[")):
+                document, problem = self._settings.parse_json(text, "--mcp-config")
                 self.problems += [problem] if problem else []
                 origin = "--mcp-config"
             else:
-                path = self._context.cwd / Path(text).expanduser()
+                path = self._settings.cwd / Path(text).expanduser()
                 if not path.exists() and path not in self._documents:
                     raise ConfigError(f"--mcp-config: there is no file {str(path)!r}; name a file, or give JSON")
                 read = self._read if path in self._documents else self._read_new
@@ -269,15 +251,14 @@ class _SourceFinder:
 
     def _find_managed(self) -> Iterator[_Source]:
         for file in self._files:
-            if file.layer == MANAGED and "mcpServers" in file.document:
+            if file.layer == _MANAGED and "mcpServers" in file.document:
                 document = {"mcpServers": file.document["mcpServers"]}
                 yield _Source(layer="managed", origin=str(file.path), document=document)
-        for path in (folder / MANAGED_SERVERS for folder in self._managed):
-            if path.exists():
-                self.exclusive = str(path)
-                yield _Source(layer="managed", origin=str(path), document=self._read(path))
+        for path in self._settings.managed_files:
+            self.exclusive = str(path)
+            yield _Source(layer="managed", origin=str(path), document=self._read(path))
 
-    def _read(self, path: Path, read: "_ReadDocument" = read_server_file) -> object:
+    def _read(self, path: Path, read: "_ReadDocument | None" = None) -> object:
         """Return a file as data; a file that cannot be read is a problem, and counts as it was read last."""
         try:
             return self._read_new(path, read)
@@ -286,8 +267,8 @@ class _SourceFinder:
             self.unreadable.append(str(error))
             return self._documents.get(path)
 
-    def _read_new(self, path: Path, read: "_ReadDocument" = read_server_file) -> object:
-        document, problem = read(path)
+    def _read_new(self, path: Path, read: "_ReadDocument | None" = None) -> object:
+        document, problem = (read or self._settings.read_servers)(path)
         self.problems += [problem] if problem else []
         self._documents[path] = document
         return document
@@ -297,7 +278,7 @@ class _Approval:
     """Decides which servers may be started: by trust, by the choices of settings, and by the lists of both kinds."""
 
     def __init__(
-        self, files: Sequence[SettingsFile], state: Sequence[SettingsFile], *, trusted: bool, exclusive: str
+        self, files: Sequence[SettingsDocument], state: Sequence[SettingsDocument], *, trusted: bool, exclusive: str
     ) -> None:
         self._files = files
         self._choices = (*state, *files)
@@ -342,17 +323,17 @@ class _Approval:
             if everything or server.name in chosen:
                 return ""
             if everything is not None or chosen:
-                return f"enabledMcpjsonServers does not name it; add it to .claude/{LOCAL_SETTINGS}"
+                return "enabledMcpjsonServers does not name it; add it to .claude/settings.local.json"
         return ""
 
-    def _names(self, file: SettingsFile, key: str) -> list[str]:
+    def _names(self, file: SettingsDocument, key: str) -> list[str]:
         value: object = file.document.get(key)
         items = cast("list[object]", value if isinstance(value, list) else [] if value is None else [value])
         if any(not isinstance(item, str) for item in items):
             self.problems.append(f"{file.path}: {key}: expected a list of names")
         return [item for item in items if isinstance(item, str)]
 
-    def _read_rules(self, file: SettingsFile, key: str) -> "Iterator[_ServerRule]":
+    def _read_rules(self, file: SettingsDocument, key: str) -> "Iterator[_ServerRule]":
         value: object = file.document.get(key)
         items = cast("list[object]", value if isinstance(value, list) else [] if value is None else [value])
         for item in items:

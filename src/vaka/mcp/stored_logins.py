@@ -4,17 +4,17 @@ import hashlib
 import os
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
+from vaka.core.ports.feature_middleware import KeyStore
 from vaka.core.session.redaction import MIN_SECRET_LENGTH
 from vaka.core.types.errors import ConfigError
 from vaka.mcp.definition import McpServer
 from vaka.mcp.logins import LoginState, McpLogin, uses_login
-from vaka.runtime.stored_keys import StoredKeys, stored_keys_of
 
 if sys.platform != "win32":
     import fcntl
@@ -26,9 +26,8 @@ LOCK_PAUSE_SECONDS = 0.05
 class StoredLogins:
     """Logins by the URL of the server: in the system keyring, or in files that only their owner can read."""
 
-    def __init__(self, folder: Path, on_secret: Callable[[str], None] | None = None) -> None:
-        self._folder = folder
-        self._keys = StoredKeys(folder, "vaka mcp login")
+    def __init__(self, keys: KeyStore, on_secret: Callable[[str], None] | None = None) -> None:
+        self._folder, self._keys = keys.folder, keys
         self._on_secret = on_secret
         self.secrets: set[str] = set()
 
@@ -114,6 +113,8 @@ def _name_of(url: str) -> str:
     return f"mcp_{hashlib.sha256(url.encode(errors='surrogatepass')).hexdigest()}"
 
 
-def stored_logins_of(environ: Mapping[str, str], on_secret: Callable[[str], None] | None = None) -> StoredLogins:
-    """Return the logins of the user whose environment this is."""
-    return StoredLogins(stored_keys_of(environ).folder / "mcp", on_secret)
+def open_stored_logins(
+    open_keys: Callable[[str, str], KeyStore], on_secret: Callable[[str], None] | None = None
+) -> StoredLogins:
+    """Return the logins of the user, whose secrets ``open_keys`` opens."""
+    return StoredLogins(open_keys("mcp", "vaka mcp login"), on_secret)

@@ -10,9 +10,9 @@ import mcp_types as types
 import pytest
 
 import vaka
+from tests.mcp.test_http import connect
 from tests.postgres_server import PostgresServer
 from tests.server.conftest import Serve
-from tests.server.test_mcp import connect
 from vaka.agents.react import Agent
 from vaka.server.settings import ServerSettings
 from vaka.server.workspaces import WorkspaceSettings

@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from tests.cli.chat.chat_in_process import chat_in_process
 from tests.cli.shell import Shell, call_line, say_line
 from vaka.agents.react import Agent
-from vaka.cli.command_table import COMMANDS
+from vaka.cli.command_table import find_command
 from vaka.cli.completion import add_completers
 from vaka.cli.kit.errors import describe_error
 from vaka.cli.main import cli
@@ -264,9 +264,9 @@ async def test_the_chat_shows_the_states_of_servers(tmp_path: Path, monkeypatch:
 
 def test_names_of_servers_are_completed_and_the_doctor_counts_them(project: Path) -> None:
     (project / ".mcp.json").write_text(json.dumps({"mcpServers": {"db": {"command": "run"}, "docs": 7}}))
-    command = COMMANDS["mcp"][0]()
-    add_completers(command, ("mcp",))
+    command = find_command("mcp")
     assert isinstance(command, click.Group)
+    add_completers(command, ("mcp",))
     for name in ("get", "remove", "test"):
         below = command.commands[name]
         offered = below.params[0].shell_complete(click.Context(below), "d")

@@ -4,38 +4,33 @@ import asyncio
 import os
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Annotated, Any, TypeAlias, cast
-
-import msgspec
+from typing import Any, TypeAlias, cast
 
 from vaka.core.loop.call_context import CallContext
 from vaka.core.loop.context import Turn
-from vaka.core.loop.middleware import Middleware
+from vaka.core.loop.feature_middleware import FeatureMiddleware, OwnedByRuntime
+from vaka.core.ports.feature_middleware import MiddlewareServices
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.ports.turn_protocols import ToolSource
-from vaka.core.ports.values import KeyValueStore
 from vaka.core.session.redaction import MIN_SECRET_LENGTH
 from vaka.core.types.errors import ConfigError, InvalidInput, McpError
 from vaka.core.types.event import Body
 from vaka.core.types.ids import JSON, SessionId, digest_of
 from vaka.core.types.message import Content, Text, ToolCall, ToolResult
 from vaka.core.types.monitor import Logged, McpChanged
-from vaka.core.types.tool import Ask, InvalidArguments, ParsedArguments
+from vaka.core.types.tool import Ask, InvalidArguments, ParsedArguments, ToolSpec
 from vaka.matching.mcp_names import tool_name
 from vaka.mcp.client import McpConnection, McpStatus
 from vaka.mcp.definition import McpServer, parse_servers
 from vaka.mcp.running_call import TOOL_TIMEOUT, CallHandlers, ask_person
+from vaka.mcp.sandboxed_servers import sandboxed_servers
 from vaka.mcp.stdio import StartServer, process_starter
+from vaka.mcp.stored_logins import open_stored_logins
 from vaka.mcp.tools import ListedTool, McpTool, read_content, read_resource, select_tools
-from vaka.runtime.mcp_logins import stored_logins_of
-from vaka.sandbox.sensitive import is_secret, scrub_environment
-from vaka.tools.arguments import ArgumentReader
-from vaka.tools.function import FunctionTool, ToolReturn, tool
-from vaka.tools.validate import Validator
 
 PIN_PREFIX = "mcp.pins/"
 """The keys of the store under which the digests of the tools of each server are."""
@@ -54,7 +49,7 @@ _SECRET_NAMES = frozenset(
 _PROMPT_LINE = re.compile(r"/(mcp__[\w.-]+)(?:\s+(.*))?\s*", re.DOTALL)
 
 
-class ServerConnections:
+class ServerConnections(OwnedByRuntime):
     """The connections to servers."""
 
     def __init__(self, connections: Iterable[McpConnection]) -> None:
@@ -67,16 +62,20 @@ class ServerConnections:
         await asyncio.gather(*(connection.aclose() for connection in (*self._connections, *self._ended)))
 
 
-class McpTools(ServerConnections, Middleware, ToolSource):
+class McpTools(ServerConnections, FeatureMiddleware, ToolSource):
     """Connects to servers before the first model call, and offers what they have."""
 
     admits_steering = True
 
     def __init__(
-        self, servers: Sequence[McpServer], connect: Callable[[McpServer], McpConnection], values: KeyValueStore
+        self,
+        servers: Sequence[McpServer],
+        connect: Callable[[McpServer], McpConnection],
+        services: MiddlewareServices,
     ) -> None:
         super().__init__(connect(server) for server in servers)
-        self._connect_server, self._values = connect, values
+        self._connect_server, self._values = connect, services.values
+        self._services = services
         self._replacements = 0
         self._revision = (-1, 0)
         self._listed: dict[tuple[str, str], McpTool] = {}
@@ -89,7 +88,10 @@ class McpTools(ServerConnections, Middleware, ToolSource):
         self._reported: dict[SessionId, _Snapshot] = {}
         """The snapshot that each session has in its log, the session that was active last at the end."""
         self._loading = asyncio.Lock()
-        self._resource_tools = tuple(_ResourceTool(function) for function in self._make_functions())
+        self._resource_tools = (
+            _ResourceTool(LIST_RESOURCES, services, self._list_resources),
+            _ResourceTool(READ_RESOURCE, services, self._read_resource),
+        )
 
     @property
     def name(self) -> str:
@@ -106,11 +108,14 @@ class McpTools(ServerConnections, Middleware, ToolSource):
             for name, value in (*server.env.items(), *server.headers.items(), *server.oauth.items()):
                 scheme, _, credentials = value.partition(" ")
                 secret = credentials if scheme.lower() in ("bearer", "basic", "token") else value
-                if len(secret) >= MIN_SECRET_LENGTH and (name.lower() in _SECRET_NAMES or is_secret(name, value)):
+                if len(secret) >= MIN_SECRET_LENGTH and (
+                    name.lower() in _SECRET_NAMES or self._services.is_secret(name, value)
+                ):
                     yield secret
 
-    def replace_servers(self, servers: Sequence[McpServer]) -> None:
+    def replace(self, value: object) -> None:
         """Close the connections of servers that are gone, refused or changed; keep the connections of the others."""
+        servers = read_servers(value)
         known = {connection.server.name: connection for connection in self._connections}
         connections = tuple(
             connection
@@ -189,11 +194,11 @@ class McpTools(ServerConnections, Middleware, ToolSource):
         known = self._listed.get((server, item.name))
         if known is None or known.caller is not connection or known.listed != item or known.spec.name != name:
             try:
-                Validator(item.parameters).compile()
+                self._services.check_schema(item.parameters)
             except InvalidInput as error:
                 notes.append(f"the tool {item.name!r} of the MCP server {server!r} is left out: {error}")
                 return None
-            known = McpTool(connection, item, name, ArgumentReader)
+            known = McpTool(connection, item, name, self._services.argument_parser)
         names.add(name)
         return known
 
@@ -268,15 +273,7 @@ class McpTools(ServerConnections, Middleware, ToolSource):
 
     # ------------------------------------------------------------------------------------------- resources and prompts
 
-    def _make_functions(self) -> Iterable[FunctionTool[..., Any]]:
-        about = "List the resources of MCP servers: texts, data and files that ReadMcpResource reads."
-        yield tool(self._list_resources, name="ListMcpResources", description=about, effect="read")
-        about = "Read a resource of an MCP server."
-        yield tool(self._read_resource, name="ReadMcpResource", description=about, effect="read")
-
-    async def _list_resources(
-        self, server: Annotated[str, "The name of one server; empty for all."] = ""
-    ) -> list[dict[str, Any]]:
+    async def _list_resources(self, context: ToolContext, server: str = "") -> JSON:
         chosen = [self._find_server(server)] if server else [c for c in self._connections if c.has_resources]
         return [
             {"server": connection.server.name, **resource}
@@ -384,27 +381,56 @@ def _pin_key(server: McpServer) -> str:
     return f"{PIN_PREFIX}{server.name}/{digest_of(server.origin)[:16]}"
 
 
+LIST_RESOURCES = ToolSpec(
+    name="ListMcpResources",
+    description="List the resources of MCP servers: texts, data and files that ReadMcpResource reads.",
+    parameters={
+        "type": "object",
+        "properties": {
+            "server": {"type": "string", "description": "The name of one server; empty for all.", "default": ""}
+        },
+        "additionalProperties": False,
+    },
+    output={"type": "array", "items": {"type": "object", "additionalProperties": True}},
+    effect="read",
+    layer="mcp",
+)
+READ_RESOURCE = ToolSpec(
+    name="ReadMcpResource",
+    description="Read a resource of an MCP server.",
+    parameters={
+        "type": "object",
+        "properties": {"server": {"type": "string"}, "uri": {"type": "string"}},
+        "required": ["server", "uri"],
+        "additionalProperties": False,
+    },
+    effect="read",
+    layer="mcp",
+)
+
+
 class _ResourceTool:
     """A tool of the layer of servers, which rules treat as theirs."""
 
-    def __init__(self, function: FunctionTool[..., Any]) -> None:
-        self._function = function
-        self.spec = msgspec.structs.replace(function.spec, layer="mcp")
+    def __init__(
+        self, spec: ToolSpec, services: MiddlewareServices, function: Callable[..., Awaitable[ToolResult | JSON]]
+    ) -> None:
+        self.spec, self._function = spec, function
+        self._parse = services.argument_parser(spec.parameters)
 
     def parse(self, raw: "str | dict[str, Any]") -> ParsedArguments | InvalidArguments:
-        return self._function.parse(raw)
+        return self._parse(raw)
 
-    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> ToolReturn:
-        return await self._function.call(context, arguments)
-
-
-ServerDefinitions: TypeAlias = "Mapping[str, Any] | Sequence[McpServer | Mapping[str, Any] | str]"
-"""The values of ``Project.mcp``: a document as in ``.mcp.json``, or a list of servers."""
+    async def call(self, context: ToolContext, arguments: dict[str, Any]) -> "ToolResult | JSON":
+        return await self._function(context, **arguments)
 
 
-def read_servers(given: ServerDefinitions) -> tuple[McpServer, ...]:
-    """Return the servers of ``Project.mcp``. Raises ``ConfigError`` for a definition that is not usable."""
-    items: list[Any] = [given] if isinstance(given, Mapping | str) else [*given]
+def read_servers(given: object) -> tuple[McpServer, ...]:
+    """Return the servers of ``Project.mcp``: a document as in ``.mcp.json``, or a list of servers and documents.
+
+    Raises ``ConfigError`` for a definition that is not usable.
+    """
+    items = [*cast("Sequence[object]", given)] if isinstance(given, list | tuple) else [given]
     servers = [item for item in items if isinstance(item, McpServer)]
     for document in items:
         if isinstance(document, McpServer):
@@ -426,19 +452,18 @@ def read_servers(given: ServerDefinitions) -> tuple[McpServer, ...]:
     return tuple(servers)
 
 
-def connect_servers(
-    given: ServerDefinitions,
-    values: KeyValueStore,
-    folder: str,
-    allow: Iterable[str],
-    start: "StartServer | None" = None,
-    on_secret: "Callable[[str], None] | None" = None,
-) -> McpTools:
-    """Return the middleware for servers.
+def connect_servers(given: object, services: MiddlewareServices) -> McpTools:
+    """Return the middleware for servers: their processes start outside of the sandbox, unless settings say otherwise.
 
-    Without ``start``, their processes start in ``folder``, with a scrubbed environment, outside of the sandbox.
-    ``on_secret`` gets the tokens of the user's logins when they are read.
+    Raises ``ConfigError`` for a definition that is not usable.
     """
-    start = start or process_starter(scrub_environment(os.environ, allow), folder)
-    logins = stored_logins_of(os.environ, on_secret)
-    return McpTools(read_servers(given), lambda server: McpConnection(server, start, logins=logins), values)
+    start = server_starter(services)
+    logins = open_stored_logins(services.open_keys, services.add_secret)
+    return McpTools(read_servers(given), lambda server: McpConnection(server, start, logins=logins), services)
+
+
+def server_starter(services: MiddlewareServices) -> StartServer:
+    """Return what starts the processes of servers."""
+    if services.uses_sandbox("mcp"):
+        return sandboxed_servers(services.start_in_sandbox, services.folder)
+    return process_starter(services.program_environment, services.folder)

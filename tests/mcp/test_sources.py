@@ -10,8 +10,9 @@ from vaka.config.claude_settings import load_settings_files, may_have_servers
 from vaka.config.settings import ConfigContext
 from vaka.core.types.errors import ConfigError
 from vaka.mcp.definition import McpServer, ParsedServers
+from vaka.mcp.sources import NOT_TRUSTED, ServerFlags, servers_in_force
 from vaka.runtime.hook_sources import hooks_in_force
-from vaka.runtime.mcp_sources import NOT_TRUSTED, ServerFlags, servers_in_force
+from vaka.runtime.server_settings import FolderSettings
 
 RUN = {"command": "run"}
 
@@ -39,9 +40,8 @@ class Machine:
 
     def load(self, *, trusted: bool = True, **flags: Any) -> ParsedServers:
         files = load_settings_files(self.context, trust=trusted, managed=[self.managed])
-        found = servers_in_force(
-            self.context, files, trusted=trusted, managed=[self.managed], flags=ServerFlags(**flags)
-        )
+        settings = FolderSettings(self.context, files, trusted=trusted, managed=[self.managed])
+        found = servers_in_force(settings, ServerFlags(**flags))
         given = flags or any(self.managed.iterdir())
         assert given or may_have_servers(self.context, files) == bool(found.servers or found.problems)
         return found

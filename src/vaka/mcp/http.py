@@ -1,11 +1,11 @@
 """MCP over HTTP at ``/mcp``: each agent is a tool ``ask_<agent>``, in every version of the protocol."""
 
 import asyncio
-import logging
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager
-from typing import TypeAlias
+from functools import partial
+from typing import Protocol, TypeAlias
 
 import msgspec
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -16,34 +16,26 @@ from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Message, Receive, Scope, Send
 
-from vaka import __version__
-from vaka.agents.react import Agent
 from vaka.core.ports.store import PendingDecision
 from vaka.core.types.control import ApprovalRequested, Asked
 from vaka.core.types.decision_text import text_of_decision
 from vaka.core.types.errors import Busy
-from vaka.mcp.elicitation import DecisionForms
+from vaka.mcp.elicitation import DecisionForms, DecisionPort
+from vaka.mcp.served_agents import INSTRUCTIONS, ServedAgent, ServedTurns
 from vaka.mcp.server import ServedTool, ToolServer
+from vaka.mcp.serving import ServableAgent, ServingRuntime
 from vaka.mcp.transcripts import TranscriptResources
-from vaka.runtime.runtime import Runtime
-from vaka.runtime.served_agents import ServedAgent, ServedTurns
 from vaka.server.kit.bodies import read_bytes
 from vaka.server.kit.door import Door
 from vaka.server.kit.guard import PRINCIPAL_KEY, GuardedApp
 from vaka.server.kit.principal import Principal
-from vaka.server.kit.problems import Problem, problem_of, problem_response
+from vaka.server.kit.problems import Problem, describe_failure, problem_of, problem_response
 from vaka.server.kit.service import AgentService
-
-_log = logging.getLogger("vaka.server")
 
 MAX_CALLERS = 500
 """The most callers with protocol sessions at the same time; the caller with the oldest request is dropped first."""
 MAX_SESSIONS = 1000
 """The most protocol sessions of one caller in a process; a session ends after 30 minutes without a request."""
-INSTRUCTIONS = (
-    "Each tool ask_NAME gives a prompt to an agent and returns its answer and a session_id; give the session_id to the "
-    "next call to continue that conversation. Transcripts are the resources session://ID/transcript."
-)
 
 CallerId: TypeAlias = tuple[str, str, str, frozenset[str], bool]
 
@@ -53,6 +45,10 @@ def door(service: AgentService) -> Door:
     endpoint = McpEndpoint(service)
     scopes = {"GET": "runs:write", "POST": "runs:write", "DELETE": "runs:write"}
     return Door([Route("/mcp", GuardedApp(service.guard, endpoint, scopes, problem_response))], endpoint.run)
+
+
+class CallerRuntime(ServingRuntime, DecisionPort, Protocol):
+    """The runtime of one caller."""
 
 
 class McpEndpoint:
@@ -89,7 +85,14 @@ class McpEndpoint:
         runtime = await self._service.runtime_of(principal)
         id = (principal.namespace, principal.id, principal.key, principal.scopes, principal.own_sessions_only)
         if id not in self._callers:
-            self._callers[id] = _CallerServer(self._service, runtime, principal)
+            agents = [
+                ServableAgent(name=agent.name, description=agent.description, open=partial(runtime.open, agent))
+                for agent in self._service.usable_agents()
+            ]
+            transcripts = TranscriptResources(
+                runtime.store, runtime.options.workspace.tool_folder, owner=principal.visible_owner
+            )
+            self._callers[id] = _CallerServer(self._service, principal, runtime, agents, transcripts)
         self._callers.move_to_end(id)
         if len(self._callers) > MAX_CALLERS:
             _, oldest = self._callers.popitem(last=False)
@@ -160,7 +163,14 @@ class _McpRequest:
 class _CallerServer:
     """The server of one caller, in a task of its own until it is closed."""
 
-    def __init__(self, service: AgentService, runtime: Runtime, principal: Principal) -> None:
+    def __init__(
+        self,
+        service: AgentService,
+        principal: Principal,
+        runtime: CallerRuntime,
+        agents: Sequence[ServableAgent],
+        transcripts: TranscriptResources,
+    ) -> None:
         """Raises ``InvalidInput`` for agents whose tools would have the same name."""
 
         def admit(session: str) -> None:
@@ -169,14 +179,18 @@ class _CallerServer:
             except Problem as problem:
                 raise Busy(problem.detail) from problem
 
-        turns = ServedTurns(runtime, _hint, owner=principal.id, own_only=principal.own_sessions_only, admit=admit)
-        tools: list[ServedTool] = [ServedAgent(turns, agent) for agent in _usable_agents(service)]
-        transcripts = TranscriptResources(
-            runtime.store, runtime.options.workspace.tool_folder, owner=principal.visible_owner
+        turns = ServedTurns(
+            runtime,
+            _hint,
+            describe_failure,
+            owner=principal.id,
+            own_only=principal.own_sessions_only,
+            admit=admit,
         )
+        tools: list[ServedTool] = [ServedAgent(turns, agent) for agent in agents]
         forms = DecisionForms(describe=_describe, hint=_hint, enabled=principal.may("approvals:write"))
         tool_server = ToolServer(tools, runtime, transcripts, forms, lambda error: problem_of(error).detail)
-        server = tool_server.build("vaka", __version__, INSTRUCTIONS)
+        server = tool_server.build("vaka", service.version, INSTRUCTIONS)
         manager = StreamableHTTPSessionManager(
             server,
             max_request_body_size=service.settings.max_body_bytes,
@@ -198,15 +212,6 @@ class _CallerServer:
         """End the sessions of the protocol; turns go on."""
         self._closing.set()
         await self._task
-
-
-def _usable_agents(service: AgentService) -> Iterator[Agent]:
-    """Yield the agents that can be used; the definition of another one has an error, which the log names."""
-    for name in service.agents:
-        try:
-            yield service.find_agent(name)
-        except Problem as problem:
-            _log.warning("agent %s is not offered to MCP clients: %s", name, problem)
 
 
 def _describe(body: ApprovalRequested) -> str:

@@ -1,0 +1,4 @@
+from tests.cli.conftest import ctrl_c as ctrl_c
+from tests.cli.conftest import shell as shell
+from tests.server.conftest import scripted as scripted
+from tests.server.conftest import serve as serve
