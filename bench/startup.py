@@ -144,9 +144,9 @@ from pathlib import Path
 import vaka.runtime.runtime
 begun = time.perf_counter()
 from vaka.config.claude_settings import load_settings_files
-from vaka.config.project_content import ProjectSource
+from vaka.project.content import ProjectSource
 from vaka.config.settings import ConfigContext
-from vaka.runtime.hook_sources import hooks_in_force
+from vaka.project.hook_sources import hooks_in_force
 context = ConfigContext(cwd=Path.cwd(), home=Path.home(), environ=os.environ)
 source = ProjectSource()
 content = source.load(".")

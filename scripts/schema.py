@@ -18,10 +18,10 @@ from vaka.core.types.event import VERSION, Body, Custom, Unknown
 from vaka.core.types.traits import TRAITS_FILE
 from vaka.genx.definitions.json_schema import definition_schema
 from vaka.genx.definitions.references import KINDS
+from vaka.project.project_tools import COMMAND_TOOL, COMMAND_TRAITS, SKILL_TOOL, SKILL_TRAITS
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.builtin_agents import TASK_SPEC_FILE
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry
-from vaka.runtime.project_tools import COMMAND_TOOL, COMMAND_TRAITS, SKILL_TOOL, SKILL_TRAITS
 from vaka.runtime.task_tool import TASK_TOOL, TASK_TRAITS, builtin_task_tool
 from vaka.server.doors import native_operations
 from vaka.server.rest.openapi import make_openapi

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from vaka.config.options import Scripts as Scripts
     from vaka.config.options import Storage as Storage
     from vaka.config.options import Workspace as Workspace
-    from vaka.config.project_content import ProjectSource as ProjectSource
     from vaka.core.loop.context import Turn as Turn
     from vaka.core.loop.middleware import Middleware as Middleware
     from vaka.core.ports.tool import ToolContext as ToolContext
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
     from vaka.core.types.message import ToolCall as ToolCall
     from vaka.core.types.message import ToolResult as ToolResult
     from vaka.luau.tool import LuauTool as LuauTool
+    from vaka.project.content import ProjectSource as ProjectSource
     from vaka.runtime.definition_parts import load_agents as load_agents
     from vaka.runtime.one_shot import run as run
     from vaka.runtime.one_shot import run_sync as run_sync
@@ -61,7 +61,7 @@ _NAMES = {
     "NetworkAccess": "vaka.config.options",
     "Permissions": "vaka.config.options",
     "Project": "vaka.runtime.options",
-    "ProjectSource": "vaka.config.project_content",
+    "ProjectSource": "vaka.project.content",
     "Response": "vaka.runtime.options",
     "Runtime": "vaka.runtime.runtime",
     "Scripts": "vaka.config.options",
@@ -133,7 +133,15 @@ def __getattr__(name: str) -> Any:
     module = _NAMES.get(name)
     if module is None:
         raise AttributeError(f"module 'vaka' has no attribute {name!r}")
-    value = getattr(importlib.import_module(module), name)
+    try:
+        value = getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if not module.startswith(f"{error.name}."):
+            raise
+        from vaka.feature import require_feature  # noqa: PLC0415  # only this error needs it
+
+        require_feature(module.split(".")[1], f"vaka.{name}")
+        raise
     globals()[name] = value
     return value
 

@@ -23,7 +23,6 @@ from vaka.config.options import (
     TokenStats,
     Workspace,
 )
-from vaka.config.project_content import ProjectSource
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Model
 from vaka.core.ports.store import Store
@@ -33,6 +32,7 @@ from vaka.core.types.keywords import UnevaluatedSignature
 from vaka.core.types.limits import Limits
 from vaka.core.types.message import Content, Part, as_content
 from vaka.core.types.type_parameters import Out, Out_co
+from vaka.project.content import ProjectSource
 from vaka.runtime.one_shot import RuntimeOptions
 from vaka.runtime.options import EntryPoint, Environment, ModeContext, OnBusy, Project, ToolSelection
 from vaka.runtime.options import Response as _Response
@@ -42,7 +42,7 @@ from vaka.runtime.turn_stream import TurnStream
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable
 
-    from vaka.hooks.definition import Hook
+    from vaka.config.hook_definition import Hook
     from vaka.hooks.engine import HookMiddleware
     from vaka.mcp.definition import McpServer
 

@@ -110,7 +110,12 @@ class GreetingRecords:
     async def erase_owner(self, store, owner, open_files, *, dry_run):
         return {"greetings": len(await store.values.keys("greetings/"))}
 """
-USED_NAMES = {"genx": "vaka.load_agents", "mcp": "Project(mcp=…)", "memory": "runtime.memories"}
+USED_NAMES = {
+    "genx": "vaka.load_agents",
+    "mcp": "Project(mcp=…)",
+    "memory": "runtime.memories",
+    "project": "vaka.ProjectSource",
+}
 """What programs use of a feature by its name."""
 
 

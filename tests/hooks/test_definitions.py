@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from vaka.config.hook_definition import select_hooks
 from vaka.hooks import Hook, parse_hooks
-from vaka.hooks.definition import select_hooks
 from vaka.matching.mcp_names import tool_name
 
 

@@ -11,7 +11,7 @@ from vaka.config.settings import ConfigContext
 from vaka.core.types.errors import ConfigError
 from vaka.mcp.definition import McpServer, ParsedServers
 from vaka.mcp.sources import NOT_TRUSTED, ServerFlags, servers_in_force
-from vaka.runtime.hook_sources import hooks_in_force
+from vaka.project.hook_sources import hooks_in_force
 from vaka.runtime.server_settings import FolderSettings
 
 RUN = {"command": "run"}

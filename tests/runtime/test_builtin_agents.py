@@ -6,7 +6,7 @@ from typing import Any
 import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
 from vaka.config.options import Workspace
-from vaka.config.project_content import ProjectSource
+from vaka.project.content import ProjectSource
 from vaka.runtime.options import Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say

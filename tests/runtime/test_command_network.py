@@ -12,11 +12,11 @@ import vaka
 from tests.net.http_server import encode_response, respond_by_path, serve
 from tests.runtime.runtime_fixtures import agent, collect, merge_options, read_log, results_by_call, runtime
 from vaka.config.options import Commands, NetworkAccess, Workspace
-from vaka.config.project_content import ProjectSource
 from vaka.core.types.control import ApprovalRequested
 from vaka.core.types.errors import InvalidInput, Suspended
 from vaka.core.types.message import ToolResult
 from vaka.core.types.tool import Allow
+from vaka.project.content import ProjectSource
 from vaka.runtime.options import Project
 from vaka.sandbox.linux import Landlock
 from vaka.sandbox.select import select_sandbox

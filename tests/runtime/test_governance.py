@@ -11,11 +11,11 @@ import vaka
 import vaka.middleware
 from tests.runtime.runtime_fixtures import agent, check_log, merge_options, read_log, runtime
 from vaka.config.options import Storage, Workspace
-from vaka.config.project_content import ProjectSource
 from vaka.core.ports.turn_protocols import METHODS
 from vaka.core.types.event import Event
 from vaka.hooks import Hook
 from vaka.middleware import Approval, Deny, Redaction
+from vaka.project.content import ProjectSource
 from vaka.runtime.options import Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say

@@ -10,8 +10,8 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime
 from vaka.config.options import Workspace
-from vaka.config.project_content import ProjectSource
 from vaka.core.types.monitor import Logged
+from vaka.project.content import ProjectSource
 from vaka.runtime.live_settings import LoadedSettings
 from vaka.runtime.options import Environment, Project
 from vaka.stores.memory import MemoryStore

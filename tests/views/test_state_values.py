@@ -8,9 +8,9 @@ from vaka.core.ports.tool import CHANGED_FILE_KEY, shell_folder_key
 from vaka.core.types.control import StateChanged
 from vaka.core.types.hidden_messages import HIDDEN_KEY
 from vaka.core.types.ids import SessionId, TurnId
-from vaka.runtime.command_text import ALLOWED_KEY
-from vaka.runtime.hook_sources import ACTIVE_KEY
-from vaka.runtime.project_tools import GIVEN_KEY
+from vaka.project.command_text import ALLOWED_KEY
+from vaka.project.hook_sources import ACTIVE_KEY
+from vaka.project.project_tools import GIVEN_KEY
 from vaka.tools import dmail
 from vaka.tools.builtin.shell import background
 from vaka.tools.builtin.task_tools import STATE_KEY as TODOS_KEY

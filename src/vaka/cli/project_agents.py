@@ -16,16 +16,15 @@ from vaka.cli.kit.bootstrap import (
     script_environment,
 )
 from vaka.cli.kit.options import DEFINITION_SUFFIXES, expand_path
-from vaka.config.components import Components, components_in_force
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.config.settings import Settings, SettingValue, trust_root_of
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.keywords import unknown_name_message
 from vaka.feature import has_feature, require_feature
-from vaka.runtime.project_agents import FileAgent
 
 if TYPE_CHECKING:
     from vaka.genx.definitions.catalog import AgentCatalog
+    from vaka.project.components import Components
 
 MAX_PROBLEMS = 5
 """The problems of definitions that are printed when an agent is run."""
@@ -45,13 +44,15 @@ def find_project_agent(settings: Settings, name: str, tools: Sequence[ToolLike] 
     if agent is not None and catalog is not None:
         _finish_loading(settings, catalog)
         return agent
-    components = components_of(settings)
-    file = components.find_agent(name)
-    if file is None:
-        names = [agent.name for agent in components.agents]
+    components = find_components(settings)
+    file = components.find_agent(name) if components is not None else None
+    if components is None or file is None:
+        names = [agent.name for agent in components.agents] if components is not None else []
         explain = catalog.explain_missing if catalog is not None else partial(unknown_name_message, "agent")
         problem = explain(name, names)
         raise ConfigError(f"{problem} {_AGENT_HELP}" if problem.endswith("?") else f"{problem}; {_AGENT_HELP}")
+    from vaka.runtime.project_agents import FileAgent
+
     models = open_models(settings, quiet=True)
     return FileAgent(file, components, models)
 
@@ -95,7 +96,8 @@ def _finish_loading(settings: Settings, catalog: "AgentCatalog") -> None:
 def project_agent_names(settings: Settings) -> list[str]:
     """Return the names of the agents that ``--agent`` takes, sorted."""
     catalog = find_catalog(settings)
-    return sorted({*(catalog or ()), *(agent.name for agent in components_of(settings).agents)})
+    components = find_components(settings)
+    return sorted({*(catalog or ()), *(agent.name for agent in (components.agents if components is not None else ()))})
 
 
 def describe_defined_agents(notes: list[str]) -> list[dict[str, Any]]:
@@ -126,8 +128,12 @@ def describe_defined_agents(notes: list[str]) -> list[dict[str, Any]]:
     ]
 
 
-def components_of(settings: Settings) -> Components:
-    """Return the components in force."""
+def find_components(settings: Settings) -> "Components | None":
+    """Return the components of ``.claude`` folders in force, ``None`` without the feature ``project``."""
+    if not has_feature("project"):
+        return None
+    from vaka.project.components import components_in_force
+
     files = claude_files_of(settings)
     return components_in_force(config_context(), settings.plugin_dirs, files, trusted=settings.trusted)
 

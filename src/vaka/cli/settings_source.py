@@ -15,11 +15,12 @@ from vaka.config.claude_settings import (
     watched_server_files,
 )
 from vaka.config.settings import Settings, trust_root_of, use_settings_folder
+from vaka.feature import has_feature
 from vaka.runtime.live_settings import LoadedSettings
 from vaka.runtime.runtime import Runtime
 
 if TYPE_CHECKING:
-    from vaka.hooks.definition import Hook
+    from vaka.config.hook_definition import Hook
     from vaka.mcp.definition import McpServer
 
 
@@ -54,10 +55,12 @@ class CommandSettings:
         settings = bootstrap.load_flag_settings(self.flags)
         files, context = bootstrap.claude_files_of(settings), settings.context
         folders = settings.plugin_dirs
-        has_hooks = bool(folders) or any("hooks" in file.document for file in files) or may_have_plugins(context)
+        has_hooks = any("hooks" in file.document for file in files) or (
+            has_feature("project") and (bool(folders) or may_have_plugins(context))
+        )
         hooks: tuple[Hook, ...] = ()
         if has_hooks:
-            from vaka.runtime.hook_sources import hooks_in_force
+            from vaka.project.hook_sources import hooks_in_force
 
             hooks = hooks_in_force(context, files, trusted=settings.trusted, plugin_dirs=folders).hooks
         layers = bootstrap.load_permissions_of(settings).layers

@@ -17,14 +17,13 @@ from vaka.config.claude_settings import (
     permission_layer_of,
     read_settings,
 )
-from vaka.config.project_content import load_project_content
+from vaka.config.hook_definition import parse_hooks
 from vaka.config.server_files import read_server_file
 from vaka.config.setting_keys import FileSetting, check_settings_file
 from vaka.config.settings import ConfigContext
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.tool import Layer
 from vaka.feature import has_feature, require_feature
-from vaka.hooks.definition import parse_hooks
 from vaka.net.rules import parse_pattern
 from vaka.policy.rules import KINDS, read_rules, resolve_mode
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry
@@ -69,6 +68,10 @@ def _validate_folder(folder: Path) -> Iterator[FileProblem]:
     for path in (folder / name for name in (*FOLDER_FILES, *CHECKS_BY_NAME)):
         if path.is_file():
             yield from validate_path(path)
+    if not has_feature("project"):
+        return
+    from vaka.project.content import load_project_content
+
     try:
         content = load_project_content(ConfigContext(cwd=folder.resolve(), home=Path.home(), environ=os.environ))
     except ConfigError as error:

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, cast
 
 import msgspec
 
+from vaka.config.hook_definition import EVENTS, OTHER_EVENTS, Hook, select_hooks
 from vaka.core.loop.context import Turn
 from vaka.core.ports.model import Model, Prompt
 from vaka.core.types.context import ContextCompacted
@@ -22,7 +23,6 @@ from vaka.core.types.message import Text, UserMessage
 from vaka.core.types.monitor import HookRan, McpChanged, ModelSelected
 from vaka.hooks.command import CommandResult, RunCommand, run_command
 from vaka.hooks.decision import HookDecision, announces_async, merge_decisions, read_decision
-from vaka.hooks.definition import EVENTS, OTHER_EVENTS, Hook, select_hooks
 from vaka.hooks.transcript import Transcripts
 
 _log = logging.getLogger(__name__)

@@ -8,6 +8,7 @@ import msgspec
 from vaka.core.ports.env import Env
 from vaka.core.ports.store import Store
 from vaka.core.session.redaction import Secrets
+from vaka.feature import require_feature
 from vaka.policy.policy import LayeredPolicy
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.builtin_agents import BuiltinAgents
@@ -16,14 +17,15 @@ from vaka.runtime.model_registry import ModelRegistry
 from vaka.runtime.options import Options
 
 if TYPE_CHECKING:
+    from vaka.config.hook_definition import Hook
     from vaka.core.loop.feature_middleware import FeatureMiddleware
     from vaka.core.loop.middleware import Middleware
     from vaka.core.ports.policy import Policy
-    from vaka.hooks.definition import Hook
     from vaka.hooks.engine import HookEngine
     from vaka.mcp.definition import McpServer
+    from vaka.project.hook_sources import ComponentUse
+    from vaka.project.project_tools import ProjectTools
     from vaka.runtime.live_settings import LiveSettings, LoadedSettings, SettingsSource
-    from vaka.runtime.project_tools import ProjectTools
 
 
 class Governance:
@@ -44,13 +46,14 @@ class Governance:
         self.live_settings: LiveSettings | None = None
         """The settings that are read again when their files change."""
         content: tuple[Middleware, ...] = ()
+        use: ComponentUse | None = None
         self._project: ProjectTools | None = None
-        if options.project.content is not None:
-            from vaka.runtime.project_tools import project_middleware
+        if (source := options.project.content) is not None:
+            require_feature("project", "Project(content=…)")
+            from vaka.runtime.project_services import component_use, project_middleware
 
-            self._project, *more = project_middleware(options, builder, models, env.clock)
-            content = (self._project, *more)
-        use = self._project.component_use() if self._project is not None else None
+            self._project, *more = project_middleware(source, options, builder, models, env.clock)
+            content, use = (self._project, *more), component_use(self._project)
         if options.project.hooks or use is not None:
             from vaka.runtime.start_hooks import start_hooks
 
@@ -71,7 +74,7 @@ class Governance:
         if content is not None and content.settings:
             from vaka.runtime.project_settings import ProjectSettings
 
-            self.follow_settings(ProjectSettings(self._options))
+            self.follow_settings(ProjectSettings(content, self._options))
         programs = {"mcp": self.mcp, "hooks": self.hooks}
         commands = self._options.commands
         if commands.sandbox == "on" or any(programs[kind] is not None for kind in commands.sandboxed):

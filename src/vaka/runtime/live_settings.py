@@ -20,7 +20,7 @@ from vaka.policy.rules import resolve_mode
 from vaka.system.file_states import FileStates, states_of
 
 if TYPE_CHECKING:
-    from vaka.hooks.definition import Hook
+    from vaka.config.hook_definition import Hook
     from vaka.mcp.definition import McpServer
 
 CHECK_SECONDS = 1.0

@@ -32,10 +32,10 @@ from vaka.policy.rules import Layer
 from vaka.runtime.model_registry import TIERS, ModelConfig, tier_of
 
 if TYPE_CHECKING:
-    from vaka.config.project_content import ProjectSource
-    from vaka.hooks.definition import Hook
+    from vaka.config.hook_definition import Hook
     from vaka.hooks.engine import HookMiddleware
     from vaka.mcp.definition import McpServer
+    from vaka.project.content import ProjectSource
 
 
 def policy_from_rules(

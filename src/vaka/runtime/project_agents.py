@@ -1,11 +1,11 @@
 """Agents of ``.claude/agents`` that run on their own, and not as children of another agent."""
 
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from vaka.agents.react import Agent, ToolLike, tool_name_of
-from vaka.config.components import AgentFile, Components
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Prompt
@@ -14,9 +14,11 @@ from vaka.core.types.limits import Limits
 from vaka.core.types.message import ToolCall
 from vaka.core.types.tool import Deny, ToolSpec
 from vaka.runtime.model_registry import ModelRegistry
-from vaka.runtime.project_tools import read_agent_prompt
 from vaka.runtime.task_tool import NarrowedMode, is_of_servers, matches_tool, name_file_model
 from vaka.tools.builtin import select_tools
+
+if TYPE_CHECKING:
+    from vaka.project.components import AgentFile, Components
 
 
 class FileAgent(Agent):
@@ -27,7 +29,7 @@ class FileAgent(Agent):
 
     __slots__ = ("components", "file")
 
-    def __init__(self, file: AgentFile, components: Components, models: ModelRegistry) -> None:
+    def __init__(self, file: "AgentFile", components: "Components", models: ModelRegistry) -> None:
         self.file, self.components = file, components
         model, tier = name_file_model(models, file.model)
         names = [name for name in select_tools(None) if self._allows(ToolSpec(name=name))]
@@ -43,6 +45,8 @@ class FileAgent(Agent):
 
     def read_prompt(self) -> str:
         """Return the text of the file as it is now, and of the skills that it names. Raises ``ConfigError``."""
+        from vaka.project.project_tools import read_agent_prompt
+
         return read_agent_prompt(self.file, self.components)
 
     def limit_tools(self, added: Iterable[ToolLike]) -> None:

@@ -11,11 +11,11 @@ from vaka.config.claude_settings import (
     settings_env,
     watched_places,
 )
-from vaka.config.project_content import ProjectSource
+from vaka.config.hook_definition import Hook
 from vaka.config.settings import ConfigContext
 from vaka.core.types.tool import Layer
-from vaka.hooks.definition import Hook
-from vaka.runtime.hook_sources import hooks_in_force
+from vaka.project.content import ProjectSource
+from vaka.project.hook_sources import hooks_in_force
 from vaka.runtime.live_settings import LoadedSettings
 from vaka.runtime.options import Options
 
@@ -23,8 +23,8 @@ from vaka.runtime.options import Options
 class ProjectSettings:
     """Reads the settings files of a project; the rules and hooks of the options are added."""
 
-    def __init__(self, options: Options) -> None:
-        self._options, self._source = options, options.project.content or ProjectSource()
+    def __init__(self, source: ProjectSource, options: Options) -> None:
+        self._options, self._source = options, source
         self._folder = Path(options.workspace.folder or ".").absolute()
 
     def _make_context(self) -> ConfigContext:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from vaka.config.claude_settings import (
     CLAUDE_STATE,
@@ -16,11 +16,13 @@ from vaka.config.claude_settings import (
     settings_env,
 )
 from vaka.config.claude_writer import edit_document, read_editable
-from vaka.config.components import plugins_in_force
 from vaka.config.documents import parse_tolerant_json
-from vaka.config.plugins import Plugin
 from vaka.config.server_files import read_claude_state, read_server_file
 from vaka.config.settings import ConfigContext
+from vaka.feature import has_feature
+
+if TYPE_CHECKING:
+    from vaka.project.plugins import Plugin
 
 
 class FolderSettings:
@@ -68,7 +70,11 @@ class FolderSettings:
     def variables(self) -> Mapping[str, str]:
         return settings_env(self.files)
 
-    def find_plugins(self, folders: Iterable[Path], problems: list[str]) -> list[Plugin]:
+    def find_plugins(self, folders: Iterable[Path], problems: list[str]) -> "list[Plugin]":
+        if not has_feature("project"):
+            return []
+        from vaka.project.components import plugins_in_force
+
         return plugins_in_force(self._context, folders, self.files, problems)
 
     def is_of_project(self, path: Path) -> bool:

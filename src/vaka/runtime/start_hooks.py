@@ -14,7 +14,7 @@ from vaka.runtime.options import Options
 from vaka.sandbox.sensitive import drop_secrets
 
 if TYPE_CHECKING:
-    from vaka.runtime.hook_sources import ComponentUse
+    from vaka.project.hook_sources import ComponentUse
 
 
 def start_hooks(

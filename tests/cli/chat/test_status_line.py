@@ -11,8 +11,8 @@ from vaka import Agent, Runtime
 from vaka.cli.chat.status_line import StatusCommand, status_command
 from vaka.config.claude_settings import SettingsFile
 from vaka.config.options import Commands, Workspace
-from vaka.config.project_content import ProjectSource
 from vaka.models import Scripted
+from vaka.project.content import ProjectSource
 from vaka.runtime.options import Project
 
 

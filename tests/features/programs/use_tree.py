@@ -28,6 +28,10 @@ async def use_library() -> dict[str, str]:
             memories = type(runtime.memories).__name__
         except vaka.VakaError as error:
             memories = str(error)
+    try:
+        source = vaka.ProjectSource.__name__
+    except vaka.VakaError as error:
+        source = str(error)
     kinds = ",".join(sorted(erased.memories))
     try:
         vaka.Runtime("memory:", project=vaka.Project(mcp={"mcpServers": {"db": {"command": "true"}}}))
@@ -40,6 +44,7 @@ async def use_library() -> dict[str, str]:
         "erased": kinds,
         "runtime.memories": memories,
         "Project(mcp=…)": servers,
+        "vaka.ProjectSource": source,
     }
 
 

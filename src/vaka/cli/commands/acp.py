@@ -28,7 +28,6 @@ from vaka.cli.settings_source import variables_of
 from vaka.cli.turn.input import StdinReader
 from vaka.cli.turn.report import write_line_unblocked
 from vaka.cli.turn.session_record import ContinuedSession, absolute_flags, describe_run
-from vaka.config.components import slash_commands
 from vaka.config.settings import Settings, absolute_store_url, use_settings_folder
 from vaka.core.ports.store import Store
 from vaka.core.types.errors import ConfigError
@@ -110,7 +109,7 @@ class SettingsWorkspaces:
             models=_models_of(settings, agent),
             set_mode=set_mode,
             run_settings=describe_run(ContinuedSession(record=None, flags=flags, settings=settings), agent),
-            commands=slash_commands(config_context(), settings.plugin_dirs) if has_project else {},
+            commands=_slash_commands_of(settings) if has_project else {},
             find_mode=lambda: str(getattr(runtime.env.policy, "mode", settings["permission_mode"])),
         )
 
@@ -148,3 +147,9 @@ def _models_of(settings: Settings, agent: Agent) -> tuple[str, ...]:
     own = agent.model or settings["model"]
     name = own if isinstance(own, str) else str(getattr(own, "name", "") or "default")
     return tuple(dict.fromkeys((name, *settings["tiers"], *settings["models"])))
+
+
+def _slash_commands_of(settings: Settings) -> dict[str, str]:
+    from vaka.project.components import slash_commands
+
+    return slash_commands(config_context(), settings.plugin_dirs)

@@ -171,7 +171,12 @@ def _converse_on_server(flags: dict[str, Any], prompt: str) -> int:
 
 def _local_settings(runtime: Runtime, settings: Settings, flags: Mapping[str, Any]) -> "ChatSettings":
     from vaka.cli.chat.status_line import status_command
-    from vaka.config.components import slash_commands
+
+    commands: dict[str, str] = {}
+    if runtime.options.project.content is not None:
+        from vaka.project.components import slash_commands
+
+        commands = slash_commands(config_context(), settings.plugin_dirs)
 
     def set_mode(mode: str) -> None:
         settings.flags["permission_mode"] = mode
@@ -182,9 +187,7 @@ def _local_settings(runtime: Runtime, settings: Settings, flags: Mapping[str, An
         flags,
         mode=settings["permission_mode"],
         set_mode=set_mode,
-        project_commands={}
-        if runtime.options.project.content is None
-        else slash_commands(config_context(), settings.plugin_dirs),
+        project_commands=commands,
         status=status_command(claude_files_of(settings)),
         find_mode=lambda: str(getattr(runtime.env.policy, "mode", settings["permission_mode"])),
     )

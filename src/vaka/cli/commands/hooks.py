@@ -18,16 +18,16 @@ from vaka.cli.kit.bootstrap import (
 from vaka.cli.kit.errors import Quit, UsageError
 from vaka.cli.kit.event_loop import run_loop
 from vaka.cli.kit.render import print_json, print_table
+from vaka.config.hook_definition import EVENTS, MATCHER_FIELDS, Hook
 from vaka.config.settings import Settings
 from vaka.core.types.ids import CallId, SessionId
 from vaka.core.types.message import ToolCall
 from vaka.core.types.traits import find_builtin_traits
 from vaka.hooks.decision import HookDecision
-from vaka.hooks.definition import EVENTS, MATCHER_FIELDS, Hook
 from vaka.hooks.payload import call_fields
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.tool_targets import spec_of
-from vaka.runtime.hook_sources import hooks_in_force
+from vaka.project.hook_sources import hooks_in_force
 from vaka.runtime.options import Project
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.start_hooks import start_hooks

@@ -57,6 +57,7 @@ from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.session.redaction import MIN_SECRET_LENGTH
 from vaka.core.types.errors import ConfigError, NotFound
 from vaka.core.types.ids import parse_session_id
+from vaka.feature import has_feature
 from vaka.policy.decision import parse_mode
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import resolve_mode
@@ -202,7 +203,11 @@ def claude_files_of(settings: Settings) -> list[SettingsFile]:
     """Return the ``.claude`` settings files in force, the weakest first. They are read once."""
     if settings.claude_files is None:
         further = settings.claude_file or None
-        settings.claude_files = load_settings_files(settings.context, settings=further, trust=settings.trusted)
+        settings.claude_files = (
+            load_settings_files(settings.context, settings=further, trust=settings.trusted)
+            if has_feature("project")
+            else []
+        )
     return settings.claude_files
 
 
@@ -215,10 +220,10 @@ def hook_options(settings: Settings) -> dict[str, Any]:
     """Return the hooks of settings files and plugins as options of a runtime. Prints notes."""
     context, files = settings.context, claude_files_of(settings)
     options = {"transcript_folder": str(data_folder(os.environ, context.home) / "transcripts")}
-    may_have = bool(settings.plugin_dirs) or may_have_plugins(context)
+    may_have = has_feature("project") and (bool(settings.plugin_dirs) or may_have_plugins(context))
     if not may_have and not (files and any("hooks" in file.document for file in files)):
         return options
-    from vaka.runtime.hook_sources import hooks_in_force
+    from vaka.project.hook_sources import hooks_in_force
 
     parsed = hooks_in_force(context, files, trusted=settings.trusted, plugin_dirs=settings.plugin_dirs)
     print_notes(parsed.problems)
@@ -229,9 +234,9 @@ def project_options(settings: Settings, agent: Agent) -> dict[str, Any]:
     """Return the option that gives the coding agent the content of ``.claude`` folders, or only child agents."""
     if not is_coding_agent(agent.instructions):
         return {}
-    if not settings.plugin_dirs and not may_have_content(settings.context):
+    if not has_feature("project") or not (settings.plugin_dirs or may_have_content(settings.context)):
         return {"child_agents": True}
-    from vaka.config.project_content import ProjectSource
+    from vaka.project.content import ProjectSource
 
     source = ProjectSource(
         trusted=settings.trusted,

@@ -108,7 +108,10 @@ def _type_of_flag(key: SettingKey) -> "click.ParamType[Any]":
 def _check_plugins(context: click.Context, parameter: click.Parameter, folders: tuple[str, ...]) -> tuple[str, ...]:
     if not folders:
         return ()
-    from vaka.config.plugins import find_plugins
+    from vaka.feature import require_feature
+
+    require_feature("project", "--plugin-dir")
+    from vaka.project.plugins import find_plugins
 
     for folder in folders:
         if not find_plugins([Path(folder)]):

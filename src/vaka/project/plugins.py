@@ -9,8 +9,8 @@ from typing import Any, cast
 import msgspec
 
 from vaka.config.documents import parse_tolerant_json
-from vaka.config.frontmatter import MAX_FILE_BYTES, read_text
 from vaka.core.types.errors import ConfigError
+from vaka.project.frontmatter import MAX_FILE_BYTES, read_text
 
 MAX_MANIFEST_BYTES = 4 * MAX_FILE_BYTES
 PLUGIN_FILE = Path(".claude-plugin", "plugin.json")

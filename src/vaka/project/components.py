@@ -10,12 +10,12 @@ from typing import Any, Literal, TypeVar, cast
 import msgspec
 
 from vaka.config.claude_settings import SettingsFile
-from vaka.config.file_scope import DOCUMENT_NAMES, ComponentWalk, FileScope
-from vaka.config.frontmatter import MAX_CACHED_HEADS, MarkdownFile, read_body, read_head
-from vaka.config.plugins import Plugin, find_plugins, installed_plugins
 from vaka.config.settings import CLAUDE_FOLDER, ConfigContext
 from vaka.core.types.errors import ConfigError
 from vaka.matching.sensitive_paths import holds_secrets
+from vaka.project.file_scope import DOCUMENT_NAMES, ComponentWalk, FileScope
+from vaka.project.frontmatter import MAX_CACHED_HEADS, MarkdownFile, read_body, read_head
+from vaka.project.plugins import Plugin, find_plugins, installed_plugins
 
 MAX_DESCRIPTION = 1024
 """Characters of the description of a skill; a longer one is cut and reported."""

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from vaka.config.file_scope import TEXT_SUFFIXES, FileScope
-from vaka.config.frontmatter import MAX_FILE_BYTES, parse_markdown, read_text
 from vaka.matching.globs import NameMatcher, compile_name, matches_names, parse_bracket
+from vaka.project.file_scope import TEXT_SUFFIXES, FileScope
+from vaka.project.frontmatter import MAX_FILE_BYTES, parse_markdown, read_text
 
 MAX_TOTAL_BYTES = 4 * 1024 * 1024
 """Bytes of all memory files together."""

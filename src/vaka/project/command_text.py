@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, cast
 
-from vaka.config.components import CommandFile, Skill
 from vaka.core.loop.call_context import CallContext
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
@@ -21,12 +20,14 @@ from vaka.core.types.message import ToolCall, ToolResult
 from vaka.core.types.monitor import Logged
 from vaka.core.types.state import OpenCall
 from vaka.core.types.tool import PROTECTED_LAYER, Allow, Ask, Grant, ToolSpec, Verdict
-from vaka.policy.tool_targets import spec_of
+from vaka.project.components import CommandFile, Skill
 
 MAX_INLINED_BYTES = 256 * 1024
 """Bytes of a file that ``@file`` inserts."""
 MAX_INLINED_TOTAL = 1024 * 1024
 """Bytes of all files that one command inserts."""
+_READ = ToolSpec(name="Read", layer="builtin", effect="read")
+"""The tool whose rules decide about a file that ``@file`` inserts."""
 ALLOWED_KEY = "commands.allowed"
 """The session value with the ``allowed-tools`` of the command or skill that an agent uses in a turn."""
 
@@ -244,7 +245,7 @@ class CommandTexts:
         own += [component.folder] if isinstance(component, Skill) else []
         call = ToolCall(id=CallId("reference"), name="Read", arguments={"file_path": str(path)})
         rules = [f"Read(/{folder}/**)" for folder in map(os.path.realpath, own) if not _PATTERN.search(folder)]
-        if not isinstance(_judge(turn, rules, call, spec_of("Read")), Allow):
+        if not isinstance(_judge(turn, rules, call, _READ), Allow):
             return match[0]
         try:
             size = path.stat().st_size if path.is_file() else MAX_INLINED_BYTES + 1

@@ -1,20 +1,16 @@
 """Middleware that gives agents the content of a project: memory in the prompt, skills, commands and child agents."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, cast
 
 import msgspec
 
-from vaka.agents.subagents import SubAgent
-from vaka.config.components import AgentFile, CommandFile, Components, Skill
-from vaka.config.project_content import ProjectContent, ProjectSource
 from vaka.core.loop.call_context import CallContext
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
-from vaka.core.ports.env import Clock
 from vaka.core.ports.model import Model
 from vaka.core.ports.tool import Tool, ToolContext
 from vaka.core.ports.turn_protocols import ToolSource
@@ -24,16 +20,9 @@ from vaka.core.types.message import Content, Text, ToolCall, ToolResult
 from vaka.core.types.monitor import Logged
 from vaka.core.types.state import agent_key
 from vaka.core.types.traits import ToolTraits, find_traits
-from vaka.runtime.command_text import AllowedTools, CommandTexts
-from vaka.runtime.model_registry import ModelRegistry
-from vaka.runtime.task_tool import PROJECT_AGENTS, BuildRecipe, RuntimeTool, TaskTool, find_file_model, menu_text
-from vaka.tools.function import tool
-
-if TYPE_CHECKING:
-    from vaka.runtime.agent_builder import AgentBuilder
-    from vaka.runtime.hook_sources import ComponentUse
-    from vaka.runtime.options import Options
-
+from vaka.project.command_text import AllowedTools, CommandTexts
+from vaka.project.components import AgentFile, CommandFile, Components, Skill
+from vaka.project.content import ProjectContent, ProjectSource
 
 RELOAD_SECONDS = 1.0
 """The content is loaded again at most so often."""
@@ -46,18 +35,49 @@ COMMAND_TRAITS = ToolTraits(commands=True, summary=("command",))
 
 _COMMAND_LINE = re.compile(r"/([\w:.-]+)(?:\s+(.*))?\s*", re.DOTALL)
 
+P = ParamSpec("P")
+CompleteArguments: TypeAlias = Callable[[dict[str, Any]], dict[str, Any]]
+"""Returns the arguments of a call with the whole names of what they name."""
+
+
+class ProjectServices(Protocol):
+    """What the content of a project needs of a runtime."""
+
+    def make_menu_tool(
+        self,
+        function: Callable[Concatenate[ToolContext, P], Awaitable[str]],
+        complete: CompleteArguments,
+        *,
+        name: str,
+        about: str,
+        items: Iterable[tuple[str, str]],
+        traits: ToolTraits,
+    ) -> Tool:
+        """Return a function as a tool that rules treat as a built-in one; its description lists names and texts.
+
+        Rules match the arguments that ``complete`` returns.
+        """
+        ...
+
+    def make_task_tool(self, files: Sequence[AgentFile], read_prompt: Callable[[AgentFile], str]) -> Tool:
+        """Return the tool that runs the agents of files and the agents of the runtime as child agents."""
+        ...
+
+    def find_model(self, name: str) -> Model | None:
+        """Return the model that a file names; ``None`` for the model of the session. Raises ``VakaError``."""
+        ...
+
 
 class ProjectTools(Middleware, ToolSource):
     """Adds the content of a project to every agent of a runtime."""
 
     admits_steering = True
 
-    def __init__(self, source: ProjectSource, folder: str, build_recipe: BuildRecipe, models: ModelRegistry) -> None:
+    def __init__(self, source: ProjectSource, folder: str, services: ProjectServices) -> None:
         self._source, self._folder = source, folder
-        self._build_recipe, self._models = build_recipe, models
+        self._services = services
         self._loaded_at = -RELOAD_SECONDS
         self._tools: tuple[Tool, ...] = ()
-        self._agents: Sequence[SubAgent] | None = None
         self._texts = CommandTexts(Path(folder).absolute(), trusted=source.trusted)
 
     @property
@@ -96,28 +116,33 @@ class ProjectTools(Middleware, ToolSource):
         except ConfigError as error:  # a file is being edited: what was loaded before still holds
             content, problem = self.content, str(error)
         if content != self.content or not self._tools:
-            self.content, self._agents = content, None
+            self.content = content
             functions = list(self._make_tools(content.components))
-            self._tools = (
-                *functions,
-                TaskTool((*self.child_agents(), *PROJECT_AGENTS), self._build_recipe, self._models),
-            )
+            self._tools = (*functions, self._services.make_task_tool(content.components.agents, self.read_prompt))
         return problem
 
-    def _make_tools(self, components: Components) -> Iterator[RuntimeTool]:
+    def _make_tools(self, components: Components) -> Iterator[Tool]:
         """Yield the tools for skills and commands, which list what there is in their descriptions."""
         skills = [skill for skill in components.skills if skill.model_invocable]
         commands = [command for command in components.commands if command.model_invocable]
         if skills:
-            about = "Read the instructions of a skill, before you do what it is about. The skills are:"
-            text = menu_text(about, [(skill.name, skill.description) for skill in skills])
-            function = tool(self._use_skill, name=SKILL_TOOL, description=text, effect="read", traits=SKILL_TRAITS)
-            yield RuntimeTool(function, self._complete_skill)
+            yield self._services.make_menu_tool(
+                self._use_skill,
+                self._complete_skill,
+                name=SKILL_TOOL,
+                about="Read the instructions of a skill, before you do what it is about. The skills are:",
+                items=[(skill.name, skill.description) for skill in skills],
+                traits=SKILL_TRAITS,
+            )
         if commands:
-            about = "Read the prompt of a command that the user has prepared, and follow it. The commands are:"
-            text = menu_text(about, [(f"/{command.name}", command.description) for command in commands])
-            use = tool(self._use_command, name=COMMAND_TOOL, description=text, effect="read", traits=COMMAND_TRAITS)
-            yield RuntimeTool(use, self._complete_command)
+            yield self._services.make_menu_tool(
+                self._use_command,
+                self._complete_command,
+                name=COMMAND_TOOL,
+                about="Read the prompt of a command that the user has prepared, and follow it. The commands are:",
+                items=[(f"/{command.name}", command.description) for command in commands],
+                traits=COMMAND_TRAITS,
+            )
 
     async def tools_for_step(self, turn: Turn) -> Sequence[Tool]:
         self._refresh(turn)
@@ -149,9 +174,7 @@ class ProjectTools(Middleware, ToolSource):
     def _resolve_model(self, component: CommandFile | Skill) -> tuple[Model | None, str]:
         """Return the model that a command or skill names, and why it cannot be used."""
         try:
-            model, tier = find_file_model(self._models, component.model)
-            has_tier = model is None and tier in self._models.config.tiers
-            return self._models.choose(tier=tier) if has_tier else model, ""
+            return self._services.find_model(component.model), ""
         except VakaError as error:
             return None, f"{component.path}: model {component.model!r} is not used: {error}"
 
@@ -205,55 +228,21 @@ class ProjectTools(Middleware, ToolSource):
             raise InvalidInput(f"there is no command {command!r}")
         return await self._texts.expand(cast("CallContext", context).owner_turn, found, arguments)
 
-    def component_use(self) -> "ComponentUse | None":
-        """Return the middleware that notes the use of skills, commands and agents with hooks.
-
-        ``None`` if no such hooks may run.
-        """
+    @property
+    def has_hooks(self) -> bool:
+        """Whether hooks in the heads of skills, commands or agents may run."""
         found = self.content.components
-        components = (*found.skills, *found.commands, *found.agents)
-        if not self._source.hooks or not any(component.hooks for component in components):
-            return None
-        from vaka.runtime.hook_sources import component_use_of
+        return self._source.hooks and any(one.hooks for one in (*found.skills, *found.commands, *found.agents))
 
-        return component_use_of(lambda: self.content)
+    def read_prompt(self, file: AgentFile) -> str:
+        """Return the prompt of an agent as its files are now. Raises ``ConfigError``."""
+        return read_agent_prompt(file, self.content.components)
 
-    def child_agents(self) -> Sequence[SubAgent]:
-        """Return the agents of the files, the same ones until the content changes."""
-        if self._agents is None:
-            self._agents = [self._make_child(file) for file in self.content.components.agents]
-        return self._agents
-
-    def _make_child(self, file: AgentFile) -> SubAgent:
-        def read_instructions(_: Turn) -> str:
-            return read_agent_prompt(file, self.content.components)
-
-        return SubAgent(
-            name=file.name,
-            description=file.description,
-            instructions=read_instructions,
-            model=file.model,
-            allowed_tools=file.tools,
-            disallowed_tools=file.disallowed_tools,
-            max_steps=file.max_turns,
-            permission_mode=file.permission_mode,
-            mcp_servers=file.mcp_servers,
-            options={"reasoning": file.effort} if file.effort else {},
-        )
-
-
-def project_middleware(
-    options: "Options", builder: "AgentBuilder", models: ModelRegistry, clock: Clock
-) -> tuple[ProjectTools, *tuple[Middleware, ...]]:
-    """Return the middleware that gives agents the content of a project."""
-    source = options.project.content or ProjectSource()
-    project = ProjectTools(source, options.workspace.folder, builder.build_recipe, models)
-    builder.project_agents = project.child_agents
-    builder.model_of_prompt = lambda content: project.find_prompt_model(content, clock.monotonic())
-    components = project.content.components
-    more: list[Middleware] = [FileMemory(project)] if project.content.has_file_texts else []
-    more += [AllowedTools(project.find_called)] if components.skills or components.commands else []
-    return (project, *more)
+    def middleware(self) -> tuple[Middleware, ...]:
+        """Return the middleware that the content needs besides this one."""
+        components = self.content.components
+        more: list[Middleware] = [FileMemory(self)] if self.content.has_file_texts else []
+        return (*more, *([AllowedTools(self.find_called)] if components.skills or components.commands else []))
 
 
 def read_agent_prompt(file: AgentFile, components: Components) -> str:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from vaka.config.claude_settings import SettingsFile, parse_document
-from vaka.config.components import Component, Components, make_agent, make_command, make_skill
-from vaka.config.file_scope import MAX_DEPTH
-from vaka.config.frontmatter import MAX_FILE_BYTES, MarkdownFile, parse_markdown
-from vaka.config.memory_files import MemoryText
 from vaka.config.settings import CLAUDE_FOLDER
 from vaka.core.types.errors import ConfigError
+from vaka.project.components import Component, Components, make_agent, make_command, make_skill
+from vaka.project.file_scope import MAX_DEPTH
+from vaka.project.frontmatter import MAX_FILE_BYTES, MarkdownFile, parse_markdown
+from vaka.project.memory_files import MemoryText
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable

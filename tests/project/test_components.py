@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from vaka.config.components import Components, load_components
-from vaka.config.frontmatter import parse_markdown
-from vaka.config.plugins import find_plugins
+from vaka.project.components import Components, load_components
+from vaka.project.frontmatter import parse_markdown
+from vaka.project.plugins import find_plugins
 
 
 def write(path: Path, text: str) -> Path:

@@ -15,16 +15,16 @@ from vaka.config.claude_settings import (
     is_of_project,
     read_settings_text,
 )
-from vaka.config.components import Component, Components, components_in_force, plugins_in_force
 from vaka.config.documents import parse_tolerant_json, read_errors
-from vaka.config.project_content import ProjectContent
+from vaka.config.hook_definition import Hook, ParsedHooks, parse_hooks
 from vaka.config.settings import ConfigContext
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.message import Content, Text, ToolCall, ToolResult
-from vaka.hooks.definition import Hook, ParsedHooks, parse_hooks
+from vaka.project.components import Component, Components, components_in_force, plugins_in_force
+from vaka.project.content import ProjectContent
 
 NOT_TRUSTED = "the folder is not trusted"
 SWITCHED_OFF = "settings switch hooks off"

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.opened_files import opened_files
-from vaka.config.project_content import ProjectSource
+from vaka.project.content import ProjectSource
 
 BODY = "Body.\n" * 20_000
 

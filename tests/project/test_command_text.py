@@ -8,10 +8,10 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime, write
 from vaka.config.options import Workspace
-from vaka.config.project_content import ProjectSource
 from vaka.core.types.message import ToolCall, UserMessage, text_of
 from vaka.core.types.tool import Allow, Ask, Deny
-from vaka.runtime.command_text import Arguments, split_body
+from vaka.project.command_text import Arguments, split_body
+from vaka.project.content import ProjectSource
 from vaka.runtime.options import Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say

@@ -8,13 +8,13 @@ import pytest
 
 import vaka
 from tests.runtime.runtime_fixtures import agent, check_log, read_log, results_by_call, runtime, write
-from vaka.config.components import components_in_force
 from vaka.config.options import Workspace
-from vaka.config.project_content import ProjectSource
 from vaka.config.settings import ConfigContext
 from vaka.core.types.message import UserMessage, text_of
 from vaka.hooks import Hook
-from vaka.runtime.hook_sources import ComponentHooks, hooks_in_force
+from vaka.project.components import components_in_force
+from vaka.project.content import ProjectSource
+from vaka.project.hook_sources import ComponentHooks, hooks_in_force
 from vaka.runtime.options import Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, say

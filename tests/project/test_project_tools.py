@@ -12,8 +12,8 @@ import vaka
 from tests.opened_files import opened_files
 from tests.runtime.runtime_fixtures import agent, check_log, event_types, read_log, results_by_call, runtime, write
 from vaka.config.options import Models, Workspace
-from vaka.config.project_content import ProjectSource
 from vaka.core.types.message import UserMessage, text_of
+from vaka.project.content import ProjectSource
 from vaka.runtime.options import Environment, Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock

@@ -11,8 +11,8 @@ import pytest
 import vaka
 from tests.runtime.runtime_fixtures import agent, read_log, results_by_call, runtime, write
 from vaka.config.options import Workspace
-from vaka.config.project_content import ProjectSource
 from vaka.errors import ConfigError
+from vaka.project.content import ProjectSource
 from vaka.runtime.options import Project
 from vaka.stores.memory import MemoryStore
 from vaka.testing.models import ScriptedModel, call, calls, say

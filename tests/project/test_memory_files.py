@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from vaka.config.file_scope import FileScope
-from vaka.config.memory_files import MemoryReader, load_output_style, load_rules, memory_folders
+from vaka.project.file_scope import FileScope
+from vaka.project.memory_files import MemoryReader, load_output_style, load_rules, memory_folders
 
 
 def write(path: Path, text: str) -> Path:

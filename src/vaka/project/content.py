@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, cast
 import msgspec
 
 from vaka.config.claude_settings import SettingsFile, load_settings_files, managed_folders
-from vaka.config.components import Components, components_in_force, project_folders
-from vaka.config.embedded import EmbeddedContent, load_embedded
-from vaka.config.file_scope import FileScope
-from vaka.config.memory_files import (
+from vaka.config.settings import CLAUDE_FOLDER, ConfigContext
+from vaka.core.types.keywords import UnevaluatedSignature
+from vaka.project.components import Components, components_in_force, project_folders
+from vaka.project.embedded import EmbeddedContent, load_embedded
+from vaka.project.file_scope import FileScope
+from vaka.project.memory_files import (
     MemoryReader,
     MemoryText,
     has_nested_memory,
@@ -19,8 +21,6 @@ from vaka.config.memory_files import (
     load_rules,
     memory_folders,
 )
-from vaka.config.settings import CLAUDE_FOLDER, ConfigContext
-from vaka.core.types.keywords import UnevaluatedSignature
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable

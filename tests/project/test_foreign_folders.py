@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from vaka.config.claude_settings import SettingsFile
-from vaka.config.components import Components, components_in_force, load_components
-from vaka.config.frontmatter import MarkdownFile, parse_markdown, read_head
-from vaka.config.plugins import find_plugins
-from vaka.config.project_content import ProjectContent, load_project_content
 from vaka.config.settings import ConfigContext
 from vaka.core.types.errors import ConfigError
+from vaka.project.components import Components, components_in_force, load_components
+from vaka.project.content import ProjectContent, load_project_content
+from vaka.project.frontmatter import MarkdownFile, parse_markdown, read_head
+from vaka.project.plugins import find_plugins
 
 
 def write(path: Path, text: str) -> Path:

@@ -1,0 +1,1 @@
+"""The content of ``.claude`` folders: memory files, rules, skills, commands, agents, hooks and plugins."""

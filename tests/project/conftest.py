@@ -1,0 +1,1 @@
+from tests.runtime.conftest import folder as folder
