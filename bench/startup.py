@@ -143,7 +143,7 @@ import os, time
 from pathlib import Path
 import vaka.runtime.runtime
 begun = time.perf_counter()
-from vaka.config.claude_settings import load_settings_files
+from vaka.project.claude_settings import load_settings_files
 from vaka.project.content import ProjectSource
 from vaka.config.settings import ConfigContext
 from vaka.project.hook_sources import hooks_in_force

@@ -16,7 +16,6 @@ import msgspec
 import vaka
 import vaka.memory as vaka_memory
 import vaka.threads as vaka_threads
-from vaka.config.claude_keys import CLAUDE_KEYS, EXPECTED_VALUES
 from vaka.config.setting_keys import SETTING_GROUPS, SettingKey, settings_of
 from vaka.core.ports.sandbox import ResourceLimits
 from vaka.core.types import context, control, monitor, progress
@@ -24,6 +23,7 @@ from vaka.core.types.body import BODY_TYPES
 from vaka.core.types.event import Body
 from vaka.core.types.limits import Limits
 from vaka.genx.definitions.json_schema import definition_schema
+from vaka.project.claude_keys import CLAUDE_KEYS, EXPECTED_VALUES
 
 REFERENCE = Path(__file__).parents[1] / "docs" / "reference"
 DEFINITIONS_HEAD = Path(__file__).with_name("definitions_head.md")

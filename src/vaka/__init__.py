@@ -136,11 +136,10 @@ def __getattr__(name: str) -> Any:
     try:
         value = getattr(importlib.import_module(module), name)
     except ModuleNotFoundError as error:
-        if not module.startswith(f"{error.name}."):
-            raise
-        from vaka.feature import require_feature  # noqa: PLC0415  # only this error needs it
+        from vaka.feature import missing_folder_of, require_feature  # noqa: PLC0415  # only this error needs it
 
-        require_feature(module.split(".")[1], f"vaka.{name}")
+        if folder := missing_folder_of(error):
+            require_feature(folder, f"vaka.{name}")
         raise
     globals()[name] = value
     return value

@@ -75,6 +75,13 @@ def has_feature(name: str) -> bool:
     return (Path(__file__).parent / name / "feature.py").is_file()
 
 
+def missing_folder_of(error: ModuleNotFoundError) -> str:
+    """Return the folder of ``vaka`` that an import did not find, ``""`` if it did not find something else."""
+    package, _, name = (error.name or "").partition(".")
+    folder = name.partition(".")[0]
+    return folder if package == "vaka" and folder and not (Path(__file__).parent / folder).exists() else ""
+
+
 def require_feature(name: str, use: str) -> Feature:
     """Return an installed feature. Raises ``ConfigError`` otherwise; ``use`` needs it, such as ``runtime.memories``."""
     if not has_feature(name):

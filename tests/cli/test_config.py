@@ -12,10 +12,9 @@ from click.testing import CliRunner, Result
 
 from vaka.cli.kit.bootstrap import apply_claude_files, config_context, load_flag_settings
 from vaka.cli.main import cli
-from vaka.config.claude_settings import SettingsFile
-from vaka.config.effective_settings import effective_settings
 from vaka.config.setting_keys import SETTING_KEYS
-from vaka.config.settings import Settings, SettingValue
+from vaka.config.settings import Settings, SettingsFile, SettingValue
+from vaka.project.effective_settings import effective_settings
 
 TOKEN = "ghp_" + "a1B2" * 9  # an invented token
 

@@ -12,9 +12,9 @@ import pytest
 import vaka
 from tests.cli.shell import RunningCommand, Shell, call_line, say_line
 from tests.unmeasured import without_coverage
-from vaka.config.claude_writer import add_allow_rules
 from vaka.config.options import Workspace
 from vaka.core.types.errors import Suspended
+from vaka.project.claude_writer import add_allow_rules
 from vaka.runtime.options import Environment
 from vaka.testing.clock import FakeClock
 from vaka.testing.models import ScriptedModel
@@ -136,7 +136,7 @@ async def test_an_expired_approval_is_refused_in_every_process(shell: Shell) -> 
 REMEMBER_PROGRAM = """
 import sys
 from pathlib import Path
-from vaka.config.claude_writer import add_allow_rules
+from vaka.project.claude_writer import add_allow_rules
 for number in range(100_000):
     add_allow_rules(Path(sys.argv[1]), [f"Bash(make {sys.argv[2]} {number})"])
     print(number, flush=True)

@@ -117,13 +117,14 @@ USED_NAMES = {
     "project": "vaka.ProjectSource",
 }
 """What programs use of a feature by its name."""
+MISSING_PROJECT = "this needs the feature 'project', and this installation has no folder vaka/project"
 
 
 @pytest.mark.parametrize("feature", find_features(), ids=lambda feature: feature.name)
 def test_everything_else_works_without_the_folder_of_a_feature(feature: Feature, tmp_path: Path) -> None:
     tree, shell = copy_tree(tmp_path / "tree", without=[feature.name]), Shell(tmp_path)
     shell.write_script(say_line("Hello.") | {"repeat": True})
-    used = use_tree(tree, shell)
+    used = use_tree(tree, shell, *(["config show"] if feature.name == "project" else []))
     assert used["path"] == str(tree / "vaka" / "__init__.py")
     assert (used["answer"], used["run"]) == ("It is 5.", "Hello.\n")
     assert used["fork"].startswith("ses_fork")
@@ -135,6 +136,8 @@ def test_everything_else_works_without_the_folder_of_a_feature(feature: Feature,
             used[name]
             == f"{name} needs the feature '{feature.name}', and this installation has no folder vaka/{feature.name}"
         )
+    if feature.name == "project":
+        assert used["others"] == [f"error: {MISSING_PROJECT}\n"]
     with start_server(tree, shell) as server:
         turn = httpx2.post(
             f"{server.url}/api/v1/sessions/s/turns", json={"input": "Hi.", "agent": "assistant"}, timeout=60

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from vaka.config.claude_settings import load_settings_files, may_have_servers
 from vaka.config.settings import ConfigContext
 from vaka.core.types.errors import ConfigError
 from vaka.mcp.definition import McpServer, ParsedServers
 from vaka.mcp.sources import NOT_TRUSTED, ServerFlags, servers_in_force
+from vaka.project.claude_settings import load_settings_files, may_have_servers
 from vaka.project.hook_sources import hooks_in_force
 from vaka.runtime.server_settings import FolderSettings
 

@@ -4,11 +4,11 @@ import re
 from pathlib import Path
 
 from tests.cli.shell import Shell
-from vaka.config.claude_keys import check_document
-from vaka.config.claude_settings import parse_document, parse_permission_layer
 from vaka.policy.decision import MODE_DECISIONS, MODES
 from vaka.policy.paths import PathAnchors
 from vaka.policy.rules import Layer, read_rule
+from vaka.project.claude_keys import check_document
+from vaka.project.claude_settings import parse_document, parse_permission_layer
 
 GUIDE = (Path(__file__).parents[2] / "docs" / "guides" / "permissions.md").read_text(encoding="utf-8")
 

@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from vaka.config.claude_settings import SettingsFile
-from vaka.config.settings import ConfigContext
+from vaka.config.settings import ConfigContext, SettingsFile
 from vaka.core.types.errors import ConfigError
 from vaka.project.components import Components, components_in_force, load_components
 from vaka.project.content import ProjectContent, load_project_content

@@ -114,7 +114,7 @@ def _run_command(arguments: list[str], name: str) -> int:
         return ended.exit_code
     except (click.Abort, KeyboardInterrupt) as interrupt:
         return describe_error(interrupt).exit
-    except (click.ClickException, VakaError, OSError) as error:
+    except (click.ClickException, VakaError, OSError, ModuleNotFoundError) as error:
         _print_error(error, error.__traceback__, verbose=verbose)
         return describe_error(error).exit
     return 0

@@ -7,14 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 from vaka.agents.react import Agent
 from vaka.cli.kit import bootstrap
-from vaka.config.claude_settings import (
-    SettingsFile,
-    may_have_plugins,
-    settings_env,
-    watched_places,
-    watched_server_files,
-)
-from vaka.config.settings import Settings, trust_root_of, use_settings_folder
+from vaka.config.settings import Settings, SettingsFile, trust_root_of, use_settings_folder
 from vaka.feature import has_feature
 from vaka.runtime.live_settings import LoadedSettings
 from vaka.runtime.runtime import Runtime
@@ -41,6 +34,10 @@ class CommandSettings:
         """Return the files of all settings, existing or not, and the file with the decision to trust."""
         with use_settings_folder(self._folder):
             context, known = bootstrap.config_context(), self._settings
+            if not has_feature("project"):
+                return self._own
+            from vaka.project.claude_settings import watched_places, watched_server_files
+
             places = [*self._own, *watched_places(context, self._claude_file)]
             if self._has_servers:
                 places += watched_server_files(context, known.mcp_configs, strict=known.strict_mcp)
@@ -55,9 +52,7 @@ class CommandSettings:
         settings = bootstrap.load_flag_settings(self.flags)
         files, context = bootstrap.claude_files_of(settings), settings.context
         folders = settings.plugin_dirs
-        has_hooks = any("hooks" in file.document for file in files) or (
-            has_feature("project") and (bool(folders) or may_have_plugins(context))
-        )
+        has_hooks = any("hooks" in file.document for file in files) or bootstrap.may_have_plugins_of(settings)
         hooks: tuple[Hook, ...] = ()
         if has_hooks:
             from vaka.project.hook_sources import hooks_in_force
@@ -78,6 +73,10 @@ class CommandSettings:
 
 def variables_of(files: Sequence[SettingsFile]) -> dict[str, str]:
     """Return the variables of settings files, without variables that this process was started with."""
+    if not files:
+        return {}
+    from vaka.project.claude_settings import settings_env
+
     return {name: value for name, value in settings_env(files).items() if os.environ.get(name) == value}
 
 

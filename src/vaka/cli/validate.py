@@ -9,23 +9,17 @@ from typing import Any
 import msgspec
 
 from vaka.cli.build_agent import built_in_names_of
-from vaka.config.claude_keys import check_document, keys_without_effect
-from vaka.config.claude_settings import (
-    PROJECT_SERVERS,
-    RULE_SETTINGS,
-    SettingsFile,
-    permission_layer_of,
-    read_settings,
-)
 from vaka.config.hook_definition import parse_hooks
-from vaka.config.server_files import read_server_file
 from vaka.config.setting_keys import FileSetting, check_settings_file
-from vaka.config.settings import ConfigContext
+from vaka.config.settings import RULE_SETTINGS, ConfigContext, SettingsFile
 from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.core.types.tool import Layer
 from vaka.feature import has_feature, require_feature
 from vaka.net.rules import parse_pattern
 from vaka.policy.rules import KINDS, read_rules, resolve_mode
+from vaka.project.claude_keys import check_document, keys_without_effect
+from vaka.project.claude_settings import PROJECT_SERVERS, permission_layer_of, read_settings
+from vaka.project.server_files import read_server_file
 from vaka.runtime.model_registry import ModelConfig, ModelRegistry
 from vaka.sandbox.proxy import parse_allowed_host
 from vaka.tools.builtin import select_tools

@@ -6,7 +6,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -406,3 +406,16 @@ def replace_file(path: Path, data: bytes, *, keep_mode: bool = True) -> None:
         with contextlib.suppress(OSError):
             new.unlink()
         raise
+
+
+def value_at(document: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    """Return the value at a path, ``None`` when there is none."""
+    value: Any = document
+    for name in path:
+        value = cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
+    return value
+
+
+def type_name(value: object) -> str:
+    names = {"dict": "an object", "list": "a list", "NoneType": "null"}
+    return names.get(type(value).__name__, repr(value)[:80])

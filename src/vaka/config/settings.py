@@ -8,12 +8,12 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from contextvars import ContextVar
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 from urllib.parse import quote, unquote, urlsplit
 
 import msgspec
 
-from vaka.config.documents import replace_file
+from vaka.config.documents import JsonPath, json_line_of, replace_file
 from vaka.config.model_tables import hide_password, redact_entry, untrusted_reason
 from vaka.config.setting_keys import (
     GROUP_KEYS,
@@ -28,13 +28,18 @@ from vaka.config.setting_keys import (
     read_settings_file,
 )
 from vaka.core.types.errors import ConfigError, InvalidInput
-from vaka.core.types.tool import MODES_BY_STRICTNESS
-
-if TYPE_CHECKING:
-    from vaka.config.claude_settings import SettingsFile
+from vaka.core.types.tool import MODES_BY_STRICTNESS, SANDBOX_ONLY_RULE, Layer
 
 APP_NAME = "vaka"
 CLAUDE_FOLDER = ".claude"
+USER_SETTINGS = "settings.json"
+LOCAL_SETTINGS = "settings.local.json"
+"""One user's settings in a project; not shared with the project."""
+MANAGED = "managed"
+"""The layer of the administrator, which is stronger than all others."""
+RULE_SETTINGS = {"allow": "allow", "confirm": "ask", "deny": "deny"}
+"""The settings of vaka that are lists of rules, with the fields of a layer."""
+_LAYER_SETTINGS = {**RULE_SETTINGS, "add_dir": "directories"}
 PEPPER_VARIABLE = "VAKA_SERVER_PEPPER"
 """The variable with the pepper of the server's API keys."""
 API_KEY_VARIABLE = "VAKA_API_KEY"
@@ -241,6 +246,36 @@ class ConfigContext(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         return (own, *project) if own.is_dir() else project
 
 
+class LoadedPermissions(msgspec.Struct, frozen=True, kw_only=True):
+    """All layers, the weakest first, and notes on what was ignored."""
+
+    layers: tuple[Layer, ...]
+    notes: tuple[str, ...] = ()
+
+
+class SettingsFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A settings file and the layer it belongs to."""
+
+    layer: str
+    """``user``, ``project``, ``local``, ``settings``, ``override`` or ``managed``."""
+    path: Path
+    document: dict[str, Any]
+    text: str = ""
+    """Its JSON without comments, for the lines of its values."""
+    has_comments: bool = False
+    """Whether it has comments or commas after a last item, which JSON does not have."""
+    folder: str = ""
+    """The folder that ``/x`` is relative to in its rules."""
+    project: bool = False
+    trusted: bool = True
+    approved: frozenset[str] = frozenset()
+    """Allow rules that a person has approved for the project: they count although its folder is not trusted."""
+
+    def locate(self, path: JsonPath) -> str:
+        """Return ``file:line`` of a value; of settings without a text, their origin."""
+        return f"{self.path}:{json_line_of(self.text, path)}" if self.text else str(self.path)
+
+
 class Settings:
     def __init__(self, context: ConfigContext, values: Mapping[str, SettingValue]) -> None:
         self.context = context
@@ -310,6 +345,19 @@ def load_settings(context: ConfigContext, flags: Mapping[str, Any] | None = None
         if value is not None and value != ():
             _apply_flag(settings, find_key(name), value)
     return settings
+
+
+def layers_from_settings(settings: Settings) -> Iterable[Layer]:
+    """Yield vaka's own permission settings as layers: of files, then variables, then flags."""
+    values = {field: settings.values[name] for name, field in _LAYER_SETTINGS.items()}
+    for field, value in (values | {"mode": settings.values["permission_mode"]}).items():
+        if value.layer != "default" and value.value:
+            fields: dict[str, Any] = {field: value.value if field == "mode" else tuple(value.value)}
+            project = value.layer == "project"
+            trusted = settings.trusted or not project
+            yield Layer(name=value.layer, origin=value.origin, project=project, trusted=trusted, **fields)
+    if (sandbox := settings.values["sandbox"]).value == "on":
+        yield Layer(name=sandbox.layer, origin=sandbox.origin, deny=(SANDBOX_ONLY_RULE,))
 
 
 def redact_setting(name: str, value: Any) -> Any:

@@ -9,8 +9,7 @@ from typing import Any, Literal, TypeVar, cast
 
 import msgspec
 
-from vaka.config.claude_settings import SettingsFile
-from vaka.config.settings import CLAUDE_FOLDER, ConfigContext
+from vaka.config.settings import CLAUDE_FOLDER, ConfigContext, SettingsFile
 from vaka.core.types.errors import ConfigError
 from vaka.matching.sensitive_paths import holds_secrets
 from vaka.project.file_scope import DOCUMENT_NAMES, ComponentWalk, FileScope

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from vaka.config.claude_settings import SettingsFile, load_settings_files, managed_folders
-from vaka.config.settings import CLAUDE_FOLDER, ConfigContext
+from vaka.config.settings import CLAUDE_FOLDER, ConfigContext, SettingsFile
 from vaka.core.types.keywords import UnevaluatedSignature
+from vaka.project.claude_settings import load_settings_files, managed_folders
 from vaka.project.components import Components, components_in_force, project_folders
 from vaka.project.embedded import EmbeddedContent, load_embedded
 from vaka.project.file_scope import FileScope

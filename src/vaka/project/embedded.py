@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from vaka.config.claude_settings import SettingsFile, parse_document
-from vaka.config.settings import CLAUDE_FOLDER
+from vaka.config.settings import CLAUDE_FOLDER, SettingsFile
 from vaka.core.types.errors import ConfigError
+from vaka.project.claude_settings import parse_document
 from vaka.project.components import Component, Components, make_agent, make_command, make_skill
 from vaka.project.file_scope import MAX_DEPTH
 from vaka.project.frontmatter import MAX_FILE_BYTES, MarkdownFile, parse_markdown

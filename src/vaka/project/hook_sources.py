@@ -8,21 +8,15 @@ from typing import Any, cast
 
 import msgspec
 
-from vaka.config.claude_settings import (
-    MANAGED,
-    SettingsFile,
-    hooks_are_disabled,
-    is_of_project,
-    read_settings_text,
-)
 from vaka.config.documents import parse_tolerant_json, read_errors
 from vaka.config.hook_definition import Hook, ParsedHooks, parse_hooks
-from vaka.config.settings import ConfigContext
+from vaka.config.settings import MANAGED, ConfigContext, SettingsFile
 from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.types.control import StateChanged
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.message import Content, Text, ToolCall, ToolResult
+from vaka.project.claude_settings import hooks_are_disabled, is_of_project, read_settings_text
 from vaka.project.components import Component, Components, components_in_force, plugins_in_force
 from vaka.project.content import ProjectContent
 

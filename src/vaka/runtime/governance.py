@@ -8,7 +8,6 @@ import msgspec
 from vaka.core.ports.env import Env
 from vaka.core.ports.store import Store
 from vaka.core.session.redaction import Secrets
-from vaka.feature import require_feature
 from vaka.policy.policy import LayeredPolicy
 from vaka.runtime.agent_builder import AgentBuilder
 from vaka.runtime.builtin_agents import BuiltinAgents
@@ -49,6 +48,8 @@ class Governance:
         use: ComponentUse | None = None
         self._project: ProjectTools | None = None
         if (source := options.project.content) is not None:
+            from vaka.feature import require_feature
+
             require_feature("project", "Project(content=…)")
             from vaka.runtime.project_services import component_use, project_middleware
 

@@ -4,16 +4,10 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from vaka.config.claude_settings import (
-    MANAGED,
-    load_permissions,
-    may_have_plugins,
-    settings_env,
-    watched_places,
-)
 from vaka.config.hook_definition import Hook
-from vaka.config.settings import ConfigContext
+from vaka.config.settings import MANAGED, ConfigContext
 from vaka.core.types.tool import Layer
+from vaka.project.claude_settings import load_permissions, may_have_plugins, settings_env, watched_places
 from vaka.project.content import ProjectSource
 from vaka.project.hook_sources import hooks_in_force
 from vaka.runtime.live_settings import LoadedSettings

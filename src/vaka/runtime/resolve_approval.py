@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import msgspec
 
-from vaka.config.approved_rules import store_approved_rules
-from vaka.config.claude_writer import add_allow_rules, remove_allow_rules, settings_file_for_scope
+from vaka.config.rule_files import settings_file_for_scope
 from vaka.config.settings import ConfigContext
 from vaka.core.ports.env import Clock, format_timestamp
 from vaka.core.ports.store import PendingDecision, SessionQuery, Store
@@ -31,6 +30,7 @@ from vaka.core.types.ids import DecisionId, Digest, SessionId
 from vaka.core.types.message import ToolCall, replace_surrogates
 from vaka.core.types.progress import MessageCompleted, StepStarted, TurnStarted
 from vaka.core.types.tool import Grant, InvalidArguments, ParsedArguments, ToolSpec
+from vaka.feature import require_feature
 from vaka.policy.command_access import as_asked
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.tool_targets import EDIT_TOOLS, READ_TOOLS, builtin_name_of, spec_of
@@ -314,6 +314,10 @@ async def _persist_rules(
             await rules.remove(owner, rule.id)
 
         return remove_stored if is_new else _remove_nothing
+    require_feature("project", f"the scope {scope!r}")
+    from vaka.project.approved_rules import store_approved_rules
+    from vaka.project.claude_writer import add_allow_rules, remove_allow_rules
+
     path, _ = settings_file_for_scope(scope, request.cwd, Path.home())
     granted = Grant(rule=resolution.rule).rules
     shells = drivers.env.world.shells if drivers.env.world_created else None

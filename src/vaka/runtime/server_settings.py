@@ -2,27 +2,24 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from vaka.config.claude_settings import (
+from vaka.config.documents import parse_tolerant_json
+from vaka.config.settings import ConfigContext, SettingsFile
+from vaka.project.claude_settings import (
     CLAUDE_STATE,
     MANAGED_SERVERS,
     MAX_STATE_BYTES,
     PROJECT_SERVERS,
-    SettingsFile,
     is_of_project,
     managed_folders,
     project_server_files,
     settings_env,
 )
-from vaka.config.claude_writer import edit_document, read_editable
-from vaka.config.documents import parse_tolerant_json
-from vaka.config.server_files import read_claude_state, read_server_file
-from vaka.config.settings import ConfigContext
-from vaka.feature import has_feature
-
-if TYPE_CHECKING:
-    from vaka.project.plugins import Plugin
+from vaka.project.claude_writer import edit_document, read_editable
+from vaka.project.components import plugins_in_force
+from vaka.project.plugins import Plugin
+from vaka.project.server_files import read_claude_state, read_server_file
 
 
 class FolderSettings:
@@ -70,11 +67,7 @@ class FolderSettings:
     def variables(self) -> Mapping[str, str]:
         return settings_env(self.files)
 
-    def find_plugins(self, folders: Iterable[Path], problems: list[str]) -> "list[Plugin]":
-        if not has_feature("project"):
-            return []
-        from vaka.project.components import plugins_in_force
-
+    def find_plugins(self, folders: Iterable[Path], problems: list[str]) -> list[Plugin]:
         return plugins_in_force(self._context, folders, self.files, problems)
 
     def is_of_project(self, path: Path) -> bool:

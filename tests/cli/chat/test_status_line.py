@@ -9,8 +9,8 @@ import pytest
 from tests.cli.chat.chat_in_process import chat_in_process
 from vaka import Agent, Runtime
 from vaka.cli.chat.status_line import StatusCommand, status_command
-from vaka.config.claude_settings import SettingsFile
 from vaka.config.options import Commands, Workspace
+from vaka.config.settings import SettingsFile
 from vaka.models import Scripted
 from vaka.project.content import ProjectSource
 from vaka.runtime.options import Project

@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 
 from vaka.cli.kit.render import as_printable
-from vaka.config.claude_settings import SettingsFile
-from vaka.config.effective_settings import effective_settings
+from vaka.config.settings import SettingsFile
 from vaka.hooks.command import run_command
 from vaka.sandbox.sensitive import drop_secrets
 
@@ -61,6 +60,10 @@ class StatusCommand(msgspec.Struct, frozen=True, kw_only=True):
 
 def status_command(files: Sequence[SettingsFile]) -> StatusCommand | None:
     """Return the command of the setting ``statusLine``, if there is one."""
+    if not files:
+        return None
+    from vaka.project.effective_settings import effective_settings
+
     setting = effective_settings(files).get("statusLine")
     return StatusCommand.of_setting(setting.value) if setting is not None else None
 

@@ -9,9 +9,9 @@ import click
 from vaka.cli.kit import options
 from vaka.cli.kit.bootstrap import config_context, print_notes
 from vaka.cli.kit.render import print_json, print_table
-from vaka.config.claude_settings import load_settings_files
 from vaka.core.types.errors import ConfigError
 from vaka.policy.tool_targets import BUILTIN_TOOLS, FOREIGN_TOOLS, builtin_name_of
+from vaka.project.claude_settings import load_settings_files
 from vaka.project.components import AgentFile, CommandFile, Component, Components, Skill, components_in_force
 
 

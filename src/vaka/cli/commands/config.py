@@ -22,11 +22,7 @@ from vaka.cli.kit.bootstrap import (
 from vaka.cli.kit.errors import FAILED, Quit, UsageError
 from vaka.cli.kit.render import as_printable, compact_json, print_json, print_table
 from vaka.cli.validate import validate_path
-from vaka.config.claude_keys import CLAUDE_KEYS, ClaudeKey, near_key, value_problem
-from vaka.config.claude_settings import settings_places
-from vaka.config.claude_writer import write_claude_value
 from vaka.config.documents import parse_json
-from vaka.config.effective_settings import EffectiveValue, effective_settings
 from vaka.config.setting_keys import (
     PROJECT_FILE,
     SETTING_KEYS,
@@ -41,6 +37,10 @@ from vaka.core.types.errors import ConfigError, InvalidInput
 from vaka.feature import has_feature, require_feature
 from vaka.matching.secrets import SECRET_FORMATS
 from vaka.policy.decision import parse_mode
+from vaka.project.claude_keys import CLAUDE_KEYS, ClaudeKey, near_key, value_problem
+from vaka.project.claude_settings import settings_places
+from vaka.project.claude_writer import write_claude_value
+from vaka.project.effective_settings import EffectiveValue, effective_settings
 from vaka.sandbox.sensitive import is_secret
 
 if TYPE_CHECKING:

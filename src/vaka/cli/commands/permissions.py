@@ -15,11 +15,6 @@ from vaka.cli.kit import options
 from vaka.cli.kit.bootstrap import config_context, print_notes
 from vaka.cli.kit.errors import USAGE, Quit, UsageError, describe_error
 from vaka.cli.kit.render import print_json, print_table
-from vaka.config.claude_settings import (
-    load_permissions,
-    parse_document,
-    parse_permission_layer,
-)
 from vaka.config.documents import is_inline_json
 from vaka.config.settings import load_settings
 from vaka.core.types.errors import ConfigError, InvalidInput, VakaError
@@ -28,6 +23,11 @@ from vaka.core.types.tool import Layer
 from vaka.policy.decision import PermissionDecision, Subcommand
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.tool_targets import spec_of
+from vaka.project.claude_settings import (
+    load_permissions,
+    parse_document,
+    parse_permission_layer,
+)
 
 _MAX_POLICIES = 256
 """The most policies cached while lines are read."""

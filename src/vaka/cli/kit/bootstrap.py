@@ -16,37 +16,19 @@ from vaka.cli.kit.errors import UsageError
 from vaka.cli.kit.event_loop import run_loop
 from vaka.cli.kit.render import StatusLine, as_printable
 from vaka.cli.strings import translate, use_language
-from vaka.config.claude_settings import (
-    ALLOWED_HOSTS,
-    MANAGED,
-    MODEL_TIERS,
-    LoadedPermissions,
-    SettingsFile,
-    allowed_hosts_of,
-    hooks_are_disabled,
-    ignored_variables,
-    load_permissions,
-    load_settings_files,
-    may_have_content,
-    may_have_plugins,
-    may_have_servers,
-    project_server_files,
-    project_trust_places,
-    sandboxed_programs,
-    settings_auto_compact,
-    settings_env,
-    settings_model,
-    settings_sandbox,
-)
 from vaka.config.options import Commands, Models, NetworkAccess, Permissions, Scripts, Storage, Workspace
 from vaka.config.setting_keys import SETTING_KEYS
 from vaka.config.settings import (
+    MANAGED,
     ConfigContext,
+    LoadedPermissions,
     SettingLayer,
     Settings,
+    SettingsFile,
     SettingValue,
     data_folder,
     keys_folder,
+    layers_from_settings,
     load_settings,
     settings_folder,
     trust_root_of,
@@ -57,7 +39,7 @@ from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.session.redaction import MIN_SECRET_LENGTH
 from vaka.core.types.errors import ConfigError, NotFound
 from vaka.core.types.ids import parse_session_id
-from vaka.feature import has_feature
+from vaka.feature import has_feature, require_feature
 from vaka.policy.decision import parse_mode
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import resolve_mode
@@ -124,36 +106,14 @@ def apply_claude_files(settings: Settings, files: Sequence[SettingsFile]) -> Non
 
     Nothing overrides the administrator's. A tier counts only if vaka's settings define it.
     """
-    if files:
-        _apply_claude_settings(settings, files)
-    if files or _applied_variables:
-        _apply_variables(settings_env(files), settings_env(file for file in files if file.layer == MANAGED))
-
-
-def _apply_claude_settings(settings: Settings, files: Sequence[SettingsFile]) -> None:
-    model, origin, layer = settings_model(files)
-    if model not in MODEL_TIERS.values() or model in settings["tiers"]:
-        _apply_claude_value(settings, "model", model, origin, layer)
-    _apply_claude_value(settings, "sandbox", *settings_sandbox(files))
-    enabled, origin, layer = settings_auto_compact(files)
-    if enabled is not None and ("enabled" not in settings["compaction"] or layer == MANAGED):
-        value = SettingValue({"enabled": enabled}, origin, cast("SettingLayer", layer))
-        settings.add(SETTING_KEYS["compaction"], value)
-    for file in files:
-        hosts = allowed_hosts_of(file)
-        if hosts:
-            origin = file.locate(ALLOWED_HOSTS)
-            settings.add(SETTING_KEYS["command_host"], SettingValue(hosts, origin, cast("SettingLayer", file.layer)))
-    settings.notes.extend(ignored_variables(files))
-
-
-def _apply_claude_value(settings: Settings, name: str, value: str, origin: str, layer: str) -> None:
-    own = settings.values[name]
-    if not value or (own.layer != "default" and layer != MANAGED):
+    if not files:
+        _apply_variables({}, {})
         return
-    if own.layer != "default" and own.value != value:
-        settings.notes.append(f"{own.origin}: {name} does not count: managed settings set it ({origin})")
-    settings.values[name] = SettingValue(value, origin, cast("SettingLayer", layer))
+    from vaka.project.apply_settings import apply_claude_settings
+    from vaka.project.claude_settings import settings_env
+
+    apply_claude_settings(settings, files)
+    _apply_variables(settings_env(files), settings_env(file for file in files if file.layer == MANAGED))
 
 
 _applied_variables: dict[str, str] = {}
@@ -196,18 +156,26 @@ def policy_from_settings(settings: Settings) -> LayeredPolicy:
 
 def load_permissions_of(settings: Settings) -> LoadedPermissions:
     """Return the permission layers in force. Raises ``ConfigError``."""
-    return load_permissions(settings.context, files=claude_files_of(settings), flags=settings)
+    files = claude_files_of(settings)
+    if not files:
+        return LoadedPermissions(layers=tuple(layers_from_settings(settings)))
+    from vaka.project.claude_settings import load_permissions
+
+    return load_permissions(settings.context, files=files, flags=settings)
 
 
 def claude_files_of(settings: Settings) -> list[SettingsFile]:
     """Return the ``.claude`` settings files in force, the weakest first. They are read once."""
-    if settings.claude_files is None:
-        further = settings.claude_file or None
-        settings.claude_files = (
-            load_settings_files(settings.context, settings=further, trust=settings.trusted)
-            if has_feature("project")
-            else []
-        )
+    if settings.claude_files is not None:
+        return settings.claude_files
+    further = settings.claude_file or None
+    settings.claude_files = []
+    if has_feature("project"):
+        from vaka.project.claude_settings import load_settings_files
+
+        settings.claude_files = load_settings_files(settings.context, settings=further, trust=settings.trusted)
+    elif further is not None:
+        require_feature("project", "--settings")
     return settings.claude_files
 
 
@@ -220,8 +188,7 @@ def hook_options(settings: Settings) -> dict[str, Any]:
     """Return the hooks of settings files and plugins as options of a runtime. Prints notes."""
     context, files = settings.context, claude_files_of(settings)
     options = {"transcript_folder": str(data_folder(os.environ, context.home) / "transcripts")}
-    may_have = has_feature("project") and (bool(settings.plugin_dirs) or may_have_plugins(context))
-    if not may_have and not (files and any("hooks" in file.document for file in files)):
+    if not may_have_plugins_of(settings) and not (files and any("hooks" in file.document for file in files)):
         return options
     from vaka.project.hook_sources import hooks_in_force
 
@@ -230,11 +197,24 @@ def hook_options(settings: Settings) -> dict[str, Any]:
     return {**options, "hooks": tuple(hook for hook in parsed.hooks if not hook.disabled)}
 
 
+def may_have_plugins_of(settings: Settings) -> bool:
+    """Return whether there may be plugins: a look at few names."""
+    if settings.plugin_dirs or not has_feature("project"):
+        return bool(settings.plugin_dirs)
+    from vaka.project.claude_settings import may_have_plugins
+
+    return may_have_plugins(settings.context)
+
+
 def project_options(settings: Settings, agent: Agent) -> dict[str, Any]:
     """Return the option that gives the coding agent the content of ``.claude`` folders, or only child agents."""
     if not is_coding_agent(agent.instructions):
         return {}
-    if not has_feature("project") or not (settings.plugin_dirs or may_have_content(settings.context)):
+    if not has_feature("project"):
+        return {"child_agents": True}
+    from vaka.project.claude_settings import hooks_are_disabled, may_have_content
+
+    if not settings.plugin_dirs and not may_have_content(settings.context):
         return {"child_agents": True}
     from vaka.project.content import ProjectSource
 
@@ -280,8 +260,7 @@ def uses_servers(settings: Settings, agent: Agent | None) -> bool:
 
 def find_servers(settings: Settings) -> "tuple[tuple[McpServer, ...], list[str]]":
     """Return the MCP servers of all files and flags, and notes on files and servers that do not count."""
-    may_have = bool(settings.plugin_dirs) or may_have_servers(settings.context, claude_files_of(settings))
-    if not settings.mcp_configs and not may_have:
+    if not settings.mcp_configs and not _may_have_servers(settings):
         return (), []
     from vaka.feature import has_feature
 
@@ -291,6 +270,14 @@ def find_servers(settings: Settings) -> "tuple[tuple[McpServer, ...], list[str]]
     from vaka.mcp.sources import explain_missing_servers
 
     return parsed.servers, [*parsed.unreadable, *explain_missing_servers(parsed.servers)]
+
+
+def _may_have_servers(settings: Settings) -> bool:
+    if settings.plugin_dirs or not has_feature("project"):
+        return bool(settings.plugin_dirs)
+    from vaka.project.claude_settings import may_have_servers
+
+    return may_have_servers(settings.context, claude_files_of(settings))
 
 
 def server_options(settings: Settings, agent: Agent) -> dict[str, Any]:
@@ -364,7 +351,11 @@ def ask_trust_once(context: ConfigContext) -> None:
     root = trust_root_of(context.cwd)
     if not has_terminal() or context.trust.lookup(root) is not None:
         return
-    files = [context.project_file, *project_trust_places(context), *project_server_files(context)]
+    files = [context.project_file]
+    if has_feature("project"):
+        from vaka.project.claude_settings import project_server_files, project_trust_places
+
+        files += [*project_trust_places(context), *project_server_files(context)]
     inside = [file for file in files if file is not None and file.resolve().is_relative_to(root)]
     if not inside:
         return
@@ -459,6 +450,8 @@ def world_options(settings: Settings) -> dict[str, Any]:
     """Return the settings about files and commands as arguments of a runtime."""
     files, commands = claude_files_of(settings), settings.fields_of(Commands)
     if files:
+        from vaka.project.claude_settings import sandboxed_programs, settings_env
+
         commands["env"] = (*commands["env"], *settings_env(files))
         commands["sandboxed"] = sandboxed_programs(files)
     limits = ResourceLimits(**settings.fields_of(ResourceLimits))

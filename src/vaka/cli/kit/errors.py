@@ -84,6 +84,16 @@ def _describe(error: BaseException) -> ErrorDescription:
         return ErrorDescription(ConfigError.code, message, ConfigError.exit_code)
     if isinstance(error, OSError):
         return ErrorDescription("system", str(error), FAILED)
+    return _describe_defect(error)
+
+
+def _describe_defect(error: BaseException) -> ErrorDescription:
+    if isinstance(error, ModuleNotFoundError):
+        from vaka.feature import missing_folder_of
+
+        if folder := missing_folder_of(error):
+            message = f"this needs the feature {folder!r}, and this installation has no folder vaka/{folder}"
+            return ErrorDescription(ConfigError.code, message, ConfigError.exit_code)
     return ErrorDescription("internal", f"{type(error).__name__}: {error} (run again with -v to see where)", FAILED)
 
 

@@ -15,7 +15,7 @@ from vaka.cli.kit.errors import describe_error
 from vaka.cli.kit.render import as_printable, width_of
 from vaka.cli.strings import translate
 from vaka.cli.turn.approval_view import describe_sandbox, render_approval, render_rules, summarize_call
-from vaka.config.claude_writer import settings_file_for_scope
+from vaka.config.rule_files import settings_file_for_scope
 from vaka.config.setting_keys import parse_seconds
 from vaka.core.ports.store import PendingDecision
 from vaka.core.session.index_rows import find_asked_decisions, find_settled_decisions

@@ -8,7 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from vaka.config.claude_settings import (
+from vaka.config.settings import ConfigContext, load_settings
+from vaka.core.types.errors import ConfigError
+from vaka.core.types.tool import Layer
+from vaka.project.claude_settings import (
     MAX_SETTINGS_BYTES,
     hooks_are_disabled,
     load_permissions,
@@ -17,14 +20,12 @@ from vaka.config.claude_settings import (
     parse_document,
     parse_permission_layer,
     permission_layer_of,
+    problems_of,
     project_trust_places,
     read_document,
     read_settings,
     settings_model,
 )
-from vaka.config.settings import ConfigContext, load_settings
-from vaka.core.types.errors import ConfigError
-from vaka.core.types.tool import Layer
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def load_layers(place: ConfigContext, **more: Any) -> tuple[Layer, ...]:
 
 def read_notes(path: Path, document: object) -> list[str]:
     """Return what every command notes about a settings file."""
-    return read_settings(write_file(path, json.dumps(document))).problems[1]
+    return problems_of(read_settings(write_file(path, json.dumps(document))))[1]
 
 
 def test_every_layer_is_read_in_its_place(place: ConfigContext) -> None:
@@ -192,7 +193,7 @@ def test_an_unknown_key_is_noted_with_its_line_if_it_is_nearly_known(tmp_path: P
     path = write_file(tmp_path / "s.json", '{\n "permissions": {\n  "denny": ["Bash"]},\n "modle": "x", "zzz": 1}')
     file = read_settings(path, "user")
     assert permission_layer_of(file).deny == ()
-    assert file.problems == (
+    assert problems_of(file) == (
         [],
         [
             f"{path}:3: permissions.denny is not known; did you mean 'permissions.deny'?",
@@ -211,7 +212,9 @@ def test_every_wrong_value_is_reported_with_its_line(place: ConfigContext) -> No
         f"{user}:2: permissions.allow: expected a list of texts, not 1",
         f"{local}:3: disallowedTools: expected a list of texts, not an object",
     ]
-    assert read_settings(local).problems[1] == [f"{local}:3: env: expected an object with texts, not 5; it is ignored"]
+    assert problems_of(read_settings(local))[1] == [
+        f"{local}:3: env: expected an object with texts, not 5; it is ignored"
+    ]
 
 
 def test_comments_and_final_commas_are_read_and_rules_keep_their_lines(place: ConfigContext) -> None:

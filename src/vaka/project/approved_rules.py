@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, cast
 
-from vaka.config.claude_settings import LOCAL_SETTINGS, approved_rules_file, approved_rules_in
-from vaka.config.claude_writer import add_allow_rules, edit_document, remove_allow_rules
-from vaka.config.settings import CLAUDE_FOLDER, ConfigContext, repository_root_of
+from vaka.config.settings import CLAUDE_FOLDER, LOCAL_SETTINGS, ConfigContext, repository_root_of
 from vaka.core.types.errors import ConfigError
+from vaka.project.claude_settings import approved_rules_file, approved_rules_in
+from vaka.project.claude_writer import add_allow_rules, edit_document, remove_allow_rules
 
 if sys.platform != "win32":
     import fcntl

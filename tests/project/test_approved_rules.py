@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from vaka.config.approved_rules import EXCLUDED, MAX_RULES, store_approved_rules
-from vaka.config.claude_settings import load_permissions, project_trust_places
 from vaka.config.settings import ConfigContext
 from vaka.core.types.errors import ConfigError
 from vaka.policy.policy import LayeredPolicy
+from vaka.project.approved_rules import EXCLUDED, MAX_RULES, store_approved_rules
+from vaka.project.claude_settings import load_permissions, project_trust_places
 
 
 @pytest.fixture

@@ -5,8 +5,10 @@ from typing import Any, cast
 
 import msgspec
 
-from vaka.config.claude_keys import CLAUDE_KEYS, ClaudeKey, value_at, value_problem
-from vaka.config.claude_settings import MANAGED, SettingsFile, may_set_variable
+from vaka.config.documents import value_at
+from vaka.config.settings import MANAGED, SettingsFile
+from vaka.project.claude_keys import CLAUDE_KEYS, ClaudeKey, value_problem
+from vaka.project.claude_settings import may_set_variable
 
 
 class EffectiveValue(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,29 +10,35 @@ from typing import Any, cast
 
 import msgspec
 
-from vaka.config.claude_keys import check_document, type_name, value_at
 from vaka.config.documents import (
     JsonPath,
     blank_comments,
     is_inline_json,
     iter_json_lines,
-    json_line_of,
     parse_json,
     read_errors,
+    type_name,
+    value_at,
 )
-from vaka.config.settings import CLAUDE_FOLDER, ConfigContext, Settings, repository_root_of
+from vaka.config.settings import (
+    CLAUDE_FOLDER,
+    LOCAL_SETTINGS,
+    MANAGED,
+    USER_SETTINGS,
+    ConfigContext,
+    LoadedPermissions,
+    Settings,
+    SettingsFile,
+    layers_from_settings,
+    repository_root_of,
+)
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.tool import SANDBOX_ONLY_RULE, Layer
 
-LOCAL_SETTINGS = "settings.local.json"
-"""One user's settings in a project; not shared with the project."""
-USER_SETTINGS = "settings.json"
 FLAG_FILE = "settings"
 """The layer of ``--settings``."""
 OVERRIDE = "override"
 """The layer of settings that a program passes."""
-MANAGED = "managed"
-"""The layer of the administrator, which is stronger than all others."""
 MODEL_TIERS = {"haiku": "low", "sonnet": "mid", "opus": "high"}
 """Names of models in ``.claude`` files, and the tiers of models that they stand for."""
 ALLOWED_HOSTS = ("sandbox", "network", "allowedDomains")
@@ -55,51 +61,19 @@ _FATAL_KEYS = ("permissions", "disallowedTools")
 _PROJECT_FILES = {"settings.json": "project", LOCAL_SETTINGS: "local"}
 """Settings files of a project, the weaker first, with the names of their layers."""
 
-RULE_SETTINGS = {"allow": "allow", "confirm": "ask", "deny": "deny"}
-"""The settings of vaka that are lists of rules, with the fields of a layer."""
-_LAYER_SETTINGS = {**RULE_SETTINGS, "add_dir": "directories"}
 
+def problems_of(file: SettingsFile) -> tuple[list[str], list[str]]:
+    """Return the wrong values that end a command, and the other problems that every command notes."""
+    from vaka.project.claude_keys import check_document  # noqa: PLC0415  # most programs read no such file
 
-class LoadedPermissions(msgspec.Struct, frozen=True, kw_only=True):
-    """All layers, the weakest first, and notes on what was ignored."""
-
-    layers: tuple[Layer, ...]
-    notes: tuple[str, ...] = ()
-
-
-class SettingsFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A settings file and the layer it belongs to."""
-
-    layer: str
-    """``user``, ``project``, ``local``, ``settings``, ``override`` or ``managed``."""
-    path: Path
-    document: dict[str, Any]
-    text: str = ""
-    """Its JSON without comments, for the lines of its values."""
-    has_comments: bool = False
-    """Whether it has comments or commas after a last item, which JSON does not have."""
-    folder: str = ""
-    """The folder that ``/x`` is relative to in its rules."""
-    project: bool = False
-    trusted: bool = True
-    approved: frozenset[str] = frozenset()
-    """Allow rules that a person has approved for the project: they count although its folder is not trusted."""
-
-    def locate(self, path: JsonPath) -> str:
-        """Return ``file:line`` of a value; of settings without a text, their origin."""
-        return f"{self.path}:{json_line_of(self.text, path)}" if self.text else str(self.path)
-
-    @property
-    def problems(self) -> tuple[list[str], list[str]]:
-        """The wrong values that end a command, and the other problems that every command notes."""
-        found = check_document(self.document)
-        fatal = [f"{self.locate(one.path)}: {one.message}" for one in found if one.is_error and is_fatal(one.path)]
-        notes = [
-            f"{self.locate(one.path)}: {one.message}{'; it is ignored' if one.is_error else ''}"
-            for one in found
-            if one.matters and not (one.is_error and is_fatal(one.path))
-        ]
-        return fatal, notes
+    found = check_document(file.document)
+    fatal = [f"{file.locate(one.path)}: {one.message}" for one in found if one.is_error and is_fatal(one.path)]
+    notes = [
+        f"{file.locate(one.path)}: {one.message}{'; it is ignored' if one.is_error else ''}"
+        for one in found
+        if one.matters and not (one.is_error and is_fatal(one.path))
+    ]
+    return fatal, notes
 
 
 def is_fatal(path: JsonPath) -> bool:
@@ -134,7 +108,7 @@ def load_permissions(
         files = load_settings_files(context, settings=settings, trust=trust, managed=managed)
     if not files:
         return LoadedPermissions(layers=tuple(layers_from_settings(flags)) if flags is not None else ())
-    problems = [file.problems for file in files]
+    problems = [problems_of(file) for file in files]
     if fatal := [problem for found, _ in problems for problem in found]:
         raise ConfigError("\n".join(fatal))
     layers = [layer for file in files for layer in _permission_layers_of(file)]
@@ -248,7 +222,7 @@ def _has_only_approved_rules(context: ConfigContext, path: Path) -> bool:
 def parse_permission_layer(document: Mapping[str, Any], name: str, *, origin: str = "") -> Layer:
     """Return the permissions of a settings document. Raises ``ConfigError`` that lists every wrong value."""
     file = SettingsFile(layer=name, path=Path(origin or name), document=dict(document))
-    if fatal := file.problems[0]:
+    if fatal := problems_of(file)[0]:
         raise ConfigError("\n".join(fatal))
     return permission_layer_of(file, origin=origin)
 
@@ -286,7 +260,7 @@ def _load_approved_rules(context: ConfigContext, path: Path) -> frozenset[str]:
 
 
 def permission_layer_of(file: SettingsFile, *, origin: str | None = None) -> Layer:
-    """Return the permissions of a settings file without its wrong values, which ``SettingsFile.problems`` has."""
+    """Return the permissions of a settings file without its wrong values, which ``problems_of`` returns."""
     lists = {name: _texts_at(file, ("permissions", name)) for name in _LIST_KEYS}
     mode = _permission(file, "defaultMode")
     return Layer(
@@ -336,19 +310,6 @@ def _rule_lines(file: SettingsFile) -> dict[str, int]:
         elif len(path) == 2 and path[0] == "disallowedTools" and isinstance(path[1], int):
             lines.setdefault(f"deny {file.document['disallowedTools'][path[1]]}", line)
     return lines
-
-
-def layers_from_settings(settings: Settings) -> Iterable[Layer]:
-    """Yield vaka's own permission settings as layers: of files, then variables, then flags."""
-    values = {field: settings.values[name] for name, field in _LAYER_SETTINGS.items()}
-    for field, value in (values | {"mode": settings.values["permission_mode"]}).items():
-        if value.layer != "default" and value.value:
-            fields: dict[str, Any] = {field: value.value if field == "mode" else tuple(value.value)}
-            project = value.layer == "project"
-            trusted = settings.trusted or not project
-            yield Layer(name=value.layer, origin=value.origin, project=project, trusted=trusted, **fields)
-    if (sandbox := settings.values["sandbox"]).value == "on":
-        yield Layer(name=sandbox.layer, origin=sandbox.origin, deny=(SANDBOX_ONLY_RULE,))
 
 
 def is_of_project(path: Path, cwd: Path, home: Path) -> bool:

@@ -5,9 +5,9 @@ from typing import Any, cast
 
 import msgspec
 
-from vaka.config.claude_settings import MAX_STATE_BYTES, read_settings_text
 from vaka.config.documents import parse_tolerant_json, read_errors
 from vaka.core.types.errors import ConfigError
+from vaka.project.claude_settings import MAX_STATE_BYTES, read_settings_text
 
 
 def read_server_file(path: Path) -> tuple[object, str]:

@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 import msgspec
 
-from vaka.config.documents import JsonPath
+from vaka.config.documents import JsonPath, type_name, value_at
 from vaka.core.types.keywords import find_near_names
 
 KeyKind: TypeAlias = Literal[
@@ -225,14 +225,6 @@ def keys_without_effect(document: Mapping[str, Any]) -> Iterator[tuple[ClaudeKey
             yield key, value
 
 
-def value_at(document: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    """Return the value at a path, ``None`` when there is none."""
-    value: Any = document
-    for name in path:
-        value = cast("dict[str, Any]", value).get(name) if isinstance(value, dict) else None
-    return value
-
-
 def value_problem(key: ClaudeKey, value: Any) -> str:
     """Return what is wrong with the value of a key, ``""`` if nothing is; ``null`` leaves a key unset."""
     if value is None:
@@ -247,11 +239,6 @@ def value_problem(key: ClaudeKey, value: Any) -> str:
             return f"expected {expected}, but {name!r} is {type_name(table[name])}"
         return f"expected {expected}, not {type_name(wrong)}"
     return ""
-
-
-def type_name(value: object) -> str:
-    names = {"dict": "an object", "list": "a list", "NoneType": "null"}
-    return names.get(type(value).__name__, repr(value)[:80])
 
 
 def near_key(name: str) -> str:
