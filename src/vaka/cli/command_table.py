@@ -92,12 +92,6 @@ def _permissions() -> click.Command:
     return permissions
 
 
-def _hooks() -> click.Command:
-    from vaka.cli.commands.hooks import hooks
-
-    return hooks
-
-
 def _keys() -> click.Command:
     from vaka.cli.commands.keys import keys
 
@@ -110,20 +104,8 @@ def _acp() -> click.Command:
     return acp
 
 
-def _skills() -> click.Command:
-    from vaka.cli.commands.components import skills
-
-    return skills
-
-
-def _commands() -> click.Command:
-    from vaka.cli.commands.components import commands
-
-    return commands
-
-
 def _agents() -> click.Command:
-    from vaka.cli.commands.components import agents
+    from vaka.cli.commands.agents import agents
 
     return agents
 
@@ -176,12 +158,9 @@ COMMANDS: dict[str, tuple[Callable[[], click.Command], str]] = {
     "logout": (_logout, "Remove the stored key of a provider."),
     "tools": (_tools, "List tools, or make one governed call."),
     "permissions": (_permissions, "Check a call against the permission rules, or list the rules."),
-    "hooks": (_hooks, "List the hooks of the settings, or run the hooks of an event."),
     "keys": (_keys, "Create, list, revoke and rotate API keys of the server."),
     "acp": (_acp, "Serve an agent to an editor on stdin and stdout (Agent Client Protocol)."),
-    "skills": (_skills, "List the skills of the project, of your home folder and of plugins."),
-    "commands": (_commands, "List the slash commands of the same places."),
-    "agents": (_agents, "List the agents of the same places."),
+    "agents": (_agents, "List the agents of definitions, of the project, of your home folder and of plugins."),
     "trust": (_trust, "Trust the settings of a folder, or not."),
     "config": (_config, "Show, change and check settings, with the origin of each."),
     "doctor": (_doctor, "Check the installation, the settings and the store."),
