@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from vaka.core.loop.middleware import Middleware as Middleware
     from vaka.core.ports.tool import ToolContext as ToolContext
     from vaka.core.types.context import Compaction as Compaction
+    from vaka.core.types.ending import Response as Response
     from vaka.core.types.errors import Suspended as Suspended
     from vaka.core.types.errors import TurnError as TurnError
     from vaka.core.types.errors import VakaError as VakaError
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from vaka.runtime.one_shot import run_sync as run_sync
     from vaka.runtime.options import Environment as Environment
     from vaka.runtime.options import Project as Project
-    from vaka.runtime.options import Response as Response
     from vaka.runtime.options import ToolSelection as ToolSelection
     from vaka.runtime.runtime import Runtime as Runtime
     from vaka.runtime.scripts import LuauAgent as LuauAgent
@@ -62,7 +62,7 @@ _NAMES = {
     "Permissions": "vaka.config.options",
     "Project": "vaka.runtime.options",
     "ProjectSource": "vaka.project.content",
-    "Response": "vaka.runtime.options",
+    "Response": "vaka.core.types.ending",
     "Runtime": "vaka.runtime.runtime",
     "Scripts": "vaka.config.options",
     "Session": "vaka.runtime.session",

@@ -27,6 +27,7 @@ from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Model
 from vaka.core.ports.store import Store
 from vaka.core.types.context import Compaction
+from vaka.core.types.ending import Response as _Response
 from vaka.core.types.event import Event
 from vaka.core.types.keywords import UnevaluatedSignature
 from vaka.core.types.limits import Limits
@@ -35,7 +36,6 @@ from vaka.core.types.type_parameters import Out, Out_co
 from vaka.project.content import ProjectSource
 from vaka.runtime.one_shot import RuntimeOptions
 from vaka.runtime.options import EntryPoint, Environment, ModeContext, OnBusy, Project, ToolSelection
-from vaka.runtime.options import Response as _Response
 from vaka.runtime.runtime import Runtime as _Runtime
 from vaka.runtime.turn_stream import TurnStream
 

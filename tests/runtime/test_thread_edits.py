@@ -17,9 +17,9 @@ from vaka.core.ports.store import Store
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.errors import Busy, TurnError
-from vaka.runtime.thread_deletion import MAX_HIDDEN_PARTS
 from vaka.stores.sqlite import SqliteStore
 from vaka.testing.models import ScriptedModel, call, fail, say
+from vaka.threads.deletion import MAX_HIDDEN_PARTS
 from vaka.threads.thread import AddedMessage, ThreadPolicy
 
 

@@ -9,8 +9,8 @@ import pytest
 
 import vaka
 from tests.failpoint_counter import count_failpoints
-from vaka.runtime.threads import Threads
 from vaka.stores.sqlite import SqliteStore
+from vaka.threads.threads import Threads
 
 COMMIT = "append.after_commit"
 

@@ -16,11 +16,11 @@ from vaka.core.types.message import AssistantMessage, Message, Text, ToolMessage
 from vaka.errors import AccessDenied, AlreadyExists, HeadMoved, InvalidInput, NotFound, VakaError
 from vaka.runtime.options import Environment
 from vaka.runtime.runtime import Runtime
-from vaka.runtime.thread_deletion import MAX_HIDDEN_PARTS
-from vaka.runtime.threads import Threads
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
+from vaka.threads.deletion import MAX_HIDDEN_PARTS
 from vaka.threads.thread import ActionItem, NewMessage, ThreadContext, ThreadPolicy, ThreadState
+from vaka.threads.threads import Threads
 
 CALL: dict[str, Any] = {
     "role": "assistant",

@@ -2,21 +2,19 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol
 
 from vaka.agents.react import Agent, ToolLike
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.env import Env
 from vaka.core.ports.store import Store
+from vaka.core.session.branches import TimedEntry
 from vaka.core.session.follow import FollowerHub
 from vaka.core.session.snapshot import OpenedSession
-from vaka.core.types.event import Body, Event
-from vaka.core.types.ids import Cursor, EventScope, SessionId
+from vaka.core.types.event import Event
+from vaka.core.types.ids import Cursor, SessionId
 from vaka.core.types.imported_turns import LogEntry
 from vaka.core.types.message import Content, Message
-
-TimedEntry: TypeAlias = tuple[str, EventScope, Body]
-"""The time of an event (``""``: now), its scope and its body."""
 
 
 class DefinitionParts(Protocol):

@@ -11,7 +11,7 @@ from vaka.core.loop.blobs import restore_messages
 from vaka.core.loop.script_journal import unfinished_script
 from vaka.core.ports.agent import AgentKind
 from vaka.core.ports.log import conversation_key
-from vaka.core.session.branches import live_events_of
+from vaka.core.session.branches import TimedEntry, live_events_of
 from vaka.core.session.context_window import ContextWindow
 from vaka.core.session.snapshot import OpenedSession, reopen
 from vaka.core.types import progress
@@ -30,7 +30,7 @@ from vaka.genx.match.router_state import RouterState, read_router_state
 from vaka.genx.prompt_layers import SUMMARY_KEY, find_related
 from vaka.genx.quit_tools import FINISHED_KEY
 from vaka.genx.quit_tools import is_finished as is_log_finished
-from vaka.genx.services import GenxHost, GenxSession, TimedEntry, work_of
+from vaka.genx.services import GenxHost, GenxSession, work_of
 from vaka.genx.state_document import (
     GenxMessage,
     MatchedIntent,

@@ -13,6 +13,7 @@ from vaka.config.options import PermissionRequest, PermissionRequestHandler, Tok
 from vaka.core.loop.blobs import BlobContext, offload
 from vaka.core.ports.env import Env, format_timestamp
 from vaka.core.ports.store import PendingDecision, Store
+from vaka.core.session.branches import TimedEntry
 from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub
 from vaka.core.session.index_rows import merge_metadata
@@ -39,7 +40,6 @@ from vaka.runtime.session_driver import SessionDriver, SyncStarter, WarmSessions
 from vaka.runtime.session_edits import (
     CheckSession,
     EditCaches,
-    TimedEntry,
     append_entries,
     check_update,
     write_event,

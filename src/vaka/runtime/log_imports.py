@@ -7,6 +7,7 @@ import msgspec
 
 from vaka.core.loop.blobs import BlobContext, offload
 from vaka.core.ports.env import format_timestamp
+from vaka.core.session.branches import TimedEntry
 from vaka.core.session.invariants import InvariantChecker
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded
@@ -15,7 +16,6 @@ from vaka.core.types.event import Body
 from vaka.core.types.ids import SessionId
 from vaka.core.types.imported_turns import LogEntry
 from vaka.core.types.state import SessionState
-from vaka.runtime.session_edits import TimedEntry
 
 if TYPE_CHECKING:
     from vaka.runtime.runtime import Runtime

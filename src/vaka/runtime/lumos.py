@@ -13,12 +13,12 @@ from vaka.core.loop.context import Turn
 from vaka.core.loop.middleware import Middleware
 from vaka.core.ports.model import Prompt
 from vaka.core.ports.turn_protocols import ToolSource
+from vaka.core.types.ending import Response
 from vaka.core.types.errors import InvalidInput, TurnError
 from vaka.core.types.ids import JSON, MessageId, parse_session_id
 from vaka.core.types.keywords import find_near_names
 from vaka.core.types.message import AssistantMessage, Message, Text, UserMessage, as_content
 from vaka.models.function_calls import parse_role
-from vaka.runtime.options import Response
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
 from vaka.threads.processors import ThreadOptions

@@ -7,9 +7,10 @@ import msgspec
 
 from vaka.agents.react import Agent
 from vaka.config.options import Permissions
+from vaka.core.types.ending import Response
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.type_parameters import Deps, Out
-from vaka.runtime.options import Response, UserInput
+from vaka.runtime.options import UserInput
 from vaka.runtime.runtime import Runtime
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
-"""Options of a runtime as one frozen value, with their defaults; the request and response of one turn."""
+"""Options of a runtime as one frozen value, with their defaults; the input of one turn."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypedDict, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict
 
 import msgspec
 
@@ -24,9 +24,8 @@ from vaka.core.ports.store import Store
 from vaka.core.types.control import ApprovalScope
 from vaka.core.types.errors import ConfigError
 from vaka.core.types.limits import Limits
-from vaka.core.types.message import Content, Part, Usage
+from vaka.core.types.message import Content, Part
 from vaka.core.types.tool import SANDBOX_ONLY_RULE
-from vaka.core.types.type_parameters import Out_co
 from vaka.policy.policy import LayeredPolicy
 from vaka.policy.rules import Layer
 from vaka.runtime.model_registry import TIERS, ModelConfig, tier_of
@@ -238,41 +237,6 @@ class ApprovalAnswer(TypedDict, total=False):
     ttl: float | None
     """Seconds that a grant for the session lasts."""
     by: str
-
-
-class Response(msgspec.Struct, Generic[Out_co], frozen=True, kw_only=True):
-    """The result of one turn. Type checkers know ``Response[Out]`` by the ``output`` of the agent."""
-
-    text: str
-    """The text of the answer."""
-    session_id: str
-    """The id of the session."""
-    turn_id: str
-    """The id of the turn."""
-    stop: Literal["end", "limit", "failed", "cancelled", "interrupted"] = "end"
-    """Why the turn ended; ``end`` when the model finished its answer."""
-    limit: str = ""
-    """The limit that ended the turn, when ``stop`` is ``limit``."""
-    usage: Usage = Usage()
-    """Tokens and cost of all model calls of the turn, child agents included."""
-    steps: int = 0
-    """The number of steps; each is one model call and the tool calls it requests."""
-    tool_calls: tuple[str, ...] = ()
-    """Names of the tools that were called, in order."""
-    denied: tuple[str, ...] = ()
-    """Ids of the calls that were refused."""
-    code: str = ""
-    """The code of the error, when the turn failed."""
-    error: str = ""
-    """The error message of a failed turn, or the note of a cancelled or interrupted turn."""
-    output: Out_co = cast("Any", None)
-    """The answer as a value of the agent's ``output`` type; ``None`` for an agent without one, and in a response whose
-    ``stop`` is not ``end``."""
-
-
-def is_response(value: object) -> TypeGuard[Response[Any]]:
-    """Return whether a value, such as ``TurnError.result``, is a response."""
-    return isinstance(value, Response)
 
 
 def _require_tier(name: str) -> str:

@@ -61,8 +61,8 @@ if TYPE_CHECKING:
     from vaka.runtime.live_settings import LiveSettings, LoadedSettings, SettingsSource
     from vaka.runtime.remembered_rules import RememberedRules
     from vaka.runtime.stats import SessionStats
-    from vaka.runtime.threads import Threads
     from vaka.runtime.tool_world import WorldFactory
+    from vaka.threads.threads import Threads
 
 
 TASK_SESSION = SessionId("_tasks")
@@ -525,11 +525,15 @@ class Runtime:
         return Memories(self.store, self.env.clock, self.secrets, RecordServices(self.models.embedder))
 
     @cached_property
-    def threads(self) -> "Threads":
+    def threads(self) -> "Threads[Agent[Any, Any]]":
         """The sessions as threads of messages, to list, search and continue."""
-        from vaka.runtime.threads import Threads
+        from vaka.feature import require_feature
 
-        return Threads(self, self._drivers)
+        require_feature("threads", "runtime.threads")
+        from vaka.runtime.thread_host import RuntimeThreadHost
+        from vaka.threads.threads import Threads
+
+        return Threads(RuntimeThreadHost(self, self._drivers))
 
     @property
     def _definition_parts(self) -> "DefinitionParts":

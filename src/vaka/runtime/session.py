@@ -13,6 +13,7 @@ from vaka.core.session.index_rows import merge_metadata
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.context import CheckpointSaved
 from vaka.core.types.control import InputWithdrawn, InterruptRequested, SessionClosed, SessionOpened
+from vaka.core.types.ending import Response
 from vaka.core.types.errors import Busy, TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import JSON, Cursor
@@ -20,7 +21,7 @@ from vaka.core.types.keywords import fold_signatures, suggest_keywords
 from vaka.core.types.message import Message, ToolCall
 from vaka.core.types.type_parameters import DefaultParameters, Deps, Out
 from vaka.runtime.agent_builder import output_schema_of
-from vaka.runtime.options import OnBusy, Response, UserInput
+from vaka.runtime.options import OnBusy, UserInput
 from vaka.runtime.session_binding import SessionBinding
 from vaka.runtime.session_edits import make_update, read_last_turn
 from vaka.runtime.turn_stream import TurnCollector, TurnReader, TurnStream

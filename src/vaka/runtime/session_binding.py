@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic
 
 from vaka.core.ports.store import SessionInfo, Store
+from vaka.core.session.branches import TimedEntry
 from vaka.core.session.fanout import Follower
 from vaka.core.session.snapshot import OpenedSession
 from vaka.core.types.control import InputAdded, InputPolicy, RunSettings
@@ -14,7 +15,7 @@ from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Text, as_content
 from vaka.core.types.type_parameters import DefaultParameters, Deps, Out
 from vaka.runtime.options import OnBusy, UserInput
-from vaka.runtime.session_edits import ComposeEntries, TimedEntry, append_entries, find_boundary_before, read_last_turn
+from vaka.runtime.session_edits import ComposeEntries, append_entries, find_boundary_before, read_last_turn
 from vaka.runtime.turn_stream import TurnCollector, TurnReader
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import msgspec
 
 from vaka.core.ports.store import SessionInfo, Store
-from vaka.core.session.branches import LiveBranch, end_turn_entries, fork_entries, rewind_entries
+from vaka.core.session.branches import LiveBranch, TimedEntry, end_turn_entries, fork_entries, rewind_entries
 from vaka.core.session.fold import fold
 from vaka.core.session.hash_chain import seal_chain
 from vaka.core.session.index_rows import MAX_METADATA_BYTES, merge_metadata, require_data
@@ -26,9 +26,6 @@ from vaka.core.types.state import SessionState
 
 if TYPE_CHECKING:
     from vaka.runtime.session_driver import WarmSessions
-
-TimedEntry: TypeAlias = tuple[str, EventScope, Body]
-"""The time of an event (``""``: now), its scope and its body."""
 
 SealEvents: TypeAlias = Callable[[OpenedSession], Awaitable[list[Event]]]
 """Returns the sealed events to append to a session as it is."""

@@ -9,13 +9,13 @@ from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub, Subscription
 from vaka.core.types import progress
 from vaka.core.types.control import InputAdded, InputWithdrawn, SessionOpened, SessionUpdated
+from vaka.core.types.ending import Response
 from vaka.core.types.errors import Cancelled, Closed, Interrupted, InvalidInput, NotFound, Rejected, TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath, Cursor, SessionId
 from vaka.core.types.message import Content, text_of
 from vaka.core.types.monitor import ScriptAnswered
 from vaka.core.types.type_parameters import Out_co
-from vaka.runtime.options import Response
 
 _TURN_ENDS = (progress.TurnCompleted, progress.TurnFailed, progress.TurnCancelled, progress.TurnInterrupted)
 

@@ -11,11 +11,11 @@ from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub, Subscription
 from vaka.core.session.pending_decisions import PendingDecisions
 from vaka.core.types.control import ApprovalExpired, ApprovalResolved, QuestionAnswered
+from vaka.core.types.ending import Response
 from vaka.core.types.errors import Closed, Suspended
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor
 from vaka.core.types.progress import DELTA_TYPES, MessageCompleted
-from vaka.runtime.options import Response
 from vaka.runtime.turn_stream import TurnCollector
 
 _DECIDED = (ApprovalResolved, ApprovalExpired, QuestionAnswered)

@@ -11,6 +11,7 @@ from vaka.core.ports.messages import (
     MessageSearch,
     MessageStats,
     SearchPage,
+    parse_list_cursor,
 )
 from vaka.core.types.errors import NotFound
 from vaka.core.types.ids import Digest, SessionId
@@ -24,7 +25,6 @@ from vaka.stores.message_pages import (
     list_conditions,
     list_page,
     make_hit,
-    parse_list_cursor,
     parse_search,
     rank_candidates,
     search_conditions,

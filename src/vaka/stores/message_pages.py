@@ -1,7 +1,5 @@
 """Code that the message indexes of all stores share: filters, page cursors, and the ranking of hits in windows."""
 
-import base64
-import binascii
 import hashlib
 from bisect import bisect_right
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -11,11 +9,10 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple, get_args
 
-import msgspec
-
 from vaka.core.ports.messages import (
     MAX_QUERY_LENGTH,
     SEARCH_WINDOW,
+    ListPosition,
     MessageFilter,
     MessagePage,
     MessageQuery,
@@ -23,6 +20,8 @@ from vaka.core.ports.messages import (
     MessageRow,
     MessageSearch,
     SearchHit,
+    decode_cursor,
+    encode_cursor,
 )
 from vaka.core.types.decode import decode, decode_batch
 from vaka.core.types.errors import Corrupt, InvalidInput
@@ -102,19 +101,6 @@ def decode_intact(bodies: Sequence[object]) -> list[Event | None]:
             event = decode(body) if isinstance(body, bytes) else None
         events.append(event)
     return events
-
-
-def encode_cursor(value: object) -> str:
-    """Return a position as an opaque text."""
-    return base64.urlsafe_b64encode(msgspec.json.encode(value)).decode()
-
-
-def decode_cursor(text: str, kind: Any) -> Any:
-    """Return the position that ``encode_cursor`` encoded; ``InvalidInput`` for any other text."""
-    try:
-        return msgspec.json.decode(base64.b64decode(text, altchars=b"-_", validate=True), type=kind)
-    except (binascii.Error, msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise InvalidInput(f"{text[:60]!r} is not the cursor of a page") from error
 
 
 def format_bound(text: str, *, until: bool = False) -> str:
@@ -224,25 +210,6 @@ async def select_rows(
         if len(found) > query.limit:
             break
     return found
-
-
-class ListPosition(NamedTuple):
-    """Where a page of a list begins: right after ``seq``, in the direction of ``backward``."""
-
-    seq: int
-    backward: bool = False
-
-
-def parse_list_cursor(query: MessageQuery) -> ListPosition | None:
-    """Return the position of a page, ``None`` for the first one."""
-    if query.limit < 1:
-        raise InvalidInput(f"limit {query.limit} must be at least 1")
-    if not query.cursor:
-        return None
-    seq, backward = decode_cursor(query.cursor, tuple[int, bool])
-    if not 0 <= seq < 1 << 63:
-        raise InvalidInput(f"{query.cursor[:60]!r} is not the cursor of a page")
-    return ListPosition(seq, backward)
 
 
 def is_descending(query: MessageQuery, position: ListPosition | None) -> bool:

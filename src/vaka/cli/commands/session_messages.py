@@ -15,8 +15,8 @@ from vaka.core.ports.messages import MessageFilter, MessagePage, MessageQuery, M
 from vaka.core.ports.store import SessionInfo
 from vaka.runtime.erase import ErasureReport
 from vaka.runtime.runtime import Runtime
-from vaka.runtime.thread_stats import ThreadStats
 from vaka.text.search import parse_query
+from vaka.threads.stats import ThreadStats
 from vaka.threads.thread import THREAD_STATES, AddedMessage, DeletedMessages, ThreadPolicy, ThreadState
 
 _ROLES = ("user", "assistant", "tool")

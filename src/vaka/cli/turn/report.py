@@ -17,11 +17,11 @@ from vaka.cli.kit.render import as_printable, compact_json, shorten, typed_comma
 from vaka.cli.kit.stdout import echo, own_stdout
 from vaka.cli.strings import translate
 from vaka.core.types import control, monitor, progress
+from vaka.core.types.ending import Response
 from vaka.core.types.errors import Closed, Rejected, TurnError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import CallId, SessionId
 from vaka.core.types.message import ToolResult, Usage
-from vaka.runtime.options import Response
 from vaka.runtime.turn_stream import TurnCollector
 
 if TYPE_CHECKING:

@@ -3,10 +3,13 @@
 Its rows are written in the transaction of the events they are made of, and rebuilt from them by ``Store.reindex``.
 """
 
-from typing import Any, Literal, Protocol, TypeAlias
+import base64
+import binascii
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
+from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import AgentPath, SessionId
 from vaka.core.types.message import Content
 
@@ -93,6 +96,38 @@ class MessagePage(msgspec.Struct, frozen=True, kw_only=True):
     def has_more(self) -> bool:
         """Whether there is a next page."""
         return bool(self.next)
+
+
+def encode_cursor(value: object) -> str:
+    """Return a position as an opaque text."""
+    return base64.urlsafe_b64encode(msgspec.json.encode(value)).decode()
+
+
+def decode_cursor(text: str, kind: Any) -> Any:
+    """Return the position that ``encode_cursor`` encoded; ``InvalidInput`` for any other text."""
+    try:
+        return msgspec.json.decode(base64.b64decode(text, altchars=b"-_", validate=True), type=kind)
+    except (binascii.Error, msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise InvalidInput(f"{text[:60]!r} is not the cursor of a page") from error
+
+
+class ListPosition(NamedTuple):
+    """Where a page of a list begins: right after ``seq``, in the direction of ``backward``."""
+
+    seq: int
+    backward: bool = False
+
+
+def parse_list_cursor(query: MessageQuery) -> ListPosition | None:
+    """Return the position of a page, ``None`` for the first one."""
+    if query.limit < 1:
+        raise InvalidInput(f"limit {query.limit} must be at least 1")
+    if not query.cursor:
+        return None
+    seq, backward = decode_cursor(query.cursor, tuple[int, bool])
+    if not 0 <= seq < 1 << 63:
+        raise InvalidInput(f"{query.cursor[:60]!r} is not the cursor of a page")
+    return ListPosition(seq, backward)
 
 
 class MessageStats(msgspec.Struct, frozen=True, kw_only=True):

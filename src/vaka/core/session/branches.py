@@ -1,7 +1,7 @@
 """The live branch of a log, and the events that fork or rewind a session. Pure."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from vaka.core.types.control import (
     InputAdded,
@@ -16,6 +16,9 @@ from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import EventScope, SessionId, TurnId
 from vaka.core.types.progress import ToolFailed, TurnInterrupted
 from vaka.core.types.state import SessionState, results_for_open_calls
+
+TimedEntry: TypeAlias = tuple[str, EventScope, Body]
+"""The time of an event (``""``: now), its scope and its body."""
 
 
 class _Node(NamedTuple):

@@ -1,6 +1,6 @@
-"""How the run of an agent ended, for the loop and for middleware, and the event that closes its turn."""
+"""How the run of an agent ended, for the loop, middleware and callers, and the event that closes its turn."""
 
-from typing import Literal, TypeAlias
+from typing import Any, Generic, Literal, TypeAlias, TypeGuard, cast
 
 import msgspec
 
@@ -8,6 +8,7 @@ from vaka.core.types import progress
 from vaka.core.types.errors import ModelError, describe_failure
 from vaka.core.types.event import Body
 from vaka.core.types.message import FailureReason, Usage
+from vaka.core.types.type_parameters import Out_co
 
 StopKind: TypeAlias = Literal["interrupted", "cancelled", "limit"]
 """Why a turn was stopped."""
@@ -87,3 +88,38 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     def is_answer(self) -> bool:
         """Whether the text is a complete answer."""
         return self.kind == "completed" and not self.limit
+
+
+class Response(msgspec.Struct, Generic[Out_co], frozen=True, kw_only=True):
+    """The result of one turn. Type checkers know ``Response[Out]`` by the ``output`` of the agent."""
+
+    text: str
+    """The text of the answer."""
+    session_id: str
+    """The id of the session."""
+    turn_id: str
+    """The id of the turn."""
+    stop: Literal["end", "limit", "failed", "cancelled", "interrupted"] = "end"
+    """Why the turn ended; ``end`` when the model finished its answer."""
+    limit: str = ""
+    """The limit that ended the turn, when ``stop`` is ``limit``."""
+    usage: Usage = Usage()
+    """Tokens and cost of all model calls of the turn, child agents included."""
+    steps: int = 0
+    """The number of steps; each is one model call and the tool calls it requests."""
+    tool_calls: tuple[str, ...] = ()
+    """Names of the tools that were called, in order."""
+    denied: tuple[str, ...] = ()
+    """Ids of the calls that were refused."""
+    code: str = ""
+    """The code of the error, when the turn failed."""
+    error: str = ""
+    """The error message of a failed turn, or the note of a cancelled or interrupted turn."""
+    output: Out_co = cast("Any", None)
+    """The answer as a value of the agent's ``output`` type; ``None`` for an agent without one, and in a response whose
+    ``stop`` is not ``end``."""
+
+
+def is_response(value: object) -> TypeGuard[Response[Any]]:
+    """Return whether a value, such as ``TurnError.result``, is a response."""
+    return isinstance(value, Response)

@@ -10,8 +10,8 @@ from vaka.core.types.control import ApprovalRequested, Asked
 from vaka.core.types.decision_text import DecisionKind, DecisionText, text_of_decision
 from vaka.core.types.hidden_messages import HIDDEN_KEY
 from vaka.core.types.message import Audio, Document, Image, Text, ToolCall, Usage
+from vaka.core.types.message_documents import CallDocument
 from vaka.server.kit.problems import Problem
-from vaka.views.messages import CallDocument
 
 T = TypeVar("T")
 

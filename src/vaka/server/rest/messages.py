@@ -15,6 +15,7 @@ from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.types.event import Event
 from vaka.core.types.hidden_messages import hidden_messages_of, is_hidden
 from vaka.core.types.ids import AgentPath
+from vaka.core.types.message_documents import MessageContext, MessageDocument, MessageRole, is_message, message_text
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session_edits import read_kept_backwards
 from vaka.server.kit.bodies import json_response
@@ -24,7 +25,6 @@ from vaka.server.kit.service import AgentService
 from vaka.server.rest.documents import LogCursor, Page, PageLimit
 from vaka.server.rest.sessions import find_session, page_limit, page_position, parse_metadata
 from vaka.text.words import fold_text
-from vaka.views.messages import MessageContext, MessageDocument, MessageRole, is_message, message_text
 
 Selects: TypeAlias = Callable[[Event], bool]
 

@@ -8,7 +8,6 @@ from starlette.responses import Response
 
 from vaka.core.ports.messages import MessageSearch, SearchHit
 from vaka.core.types.errors import InvalidInput
-from vaka.runtime.thread_stats import ThreadStats
 from vaka.server.kit.bodies import json_response, read_json
 from vaka.server.kit.guard import principal_of
 from vaka.server.kit.operation import Operation, read_query
@@ -16,6 +15,7 @@ from vaka.server.kit.problems import Problem
 from vaka.server.kit.service import AgentService
 from vaka.server.rest.documents import Page, PageLimit, SessionDocument
 from vaka.server.rest.sessions import describe_session, find_session, page_limit, read_info
+from vaka.threads.stats import ThreadStats
 from vaka.threads.thread import AddedMessage, DeletedMessages, NewMessage, ThreadState, check_transition
 
 

@@ -11,6 +11,7 @@ from vaka.agents.react import Agent
 from vaka.core.ports.store import SessionInfo, Store
 from vaka.core.session.snapshot import reopen
 from vaka.core.types.control import InputAdded, SessionReverted
+from vaka.core.types.ending import Response
 from vaka.core.types.errors import TurnError
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import SessionId, TurnId
@@ -18,7 +19,6 @@ from vaka.core.types.message import Usage
 from vaka.core.types.monitor import UsageRecorded
 from vaka.core.types.progress import StepStarted, TurnFailed, TurnStarted
 from vaka.runtime.agent_builder import output_schema_of
-from vaka.runtime.options import Response
 from vaka.runtime.session_edits import read_kept_backwards
 from vaka.runtime.turn_stream import TurnCollector
 from vaka.server.rest.documents import (

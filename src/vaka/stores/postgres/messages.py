@@ -6,19 +6,20 @@ from typing import Any
 
 from vaka.core.ports.messages import (
     SEARCH_WINDOW,
+    ListPosition,
     MessagePage,
     MessageQuery,
     MessageRow,
     MessageSearch,
     MessageStats,
     SearchPage,
+    parse_list_cursor,
 )
 from vaka.core.types.errors import Corrupt, NotFound
 from vaka.core.types.ids import Digest, SessionId
 from vaka.stores.message_counts import NOTHING_COUNTED, CountedMessages, MessageCounts
 from vaka.stores.message_pages import (
     Candidate,
-    ListPosition,
     RowConditions,
     decode_intact,
     is_descending,
@@ -26,7 +27,6 @@ from vaka.stores.message_pages import (
     list_page,
     make_hit,
     needs_content,
-    parse_list_cursor,
     parse_search,
     rank_candidates,
     scope_word,

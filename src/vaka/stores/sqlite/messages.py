@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from vaka.core.ports.messages import (
     SEARCH_WINDOW,
+    ListPosition,
     MessagePage,
     MessageQuery,
     MessageRow,
@@ -16,6 +17,7 @@ from vaka.core.ports.messages import (
     MessageStats,
     SearchHit,
     SearchPage,
+    parse_list_cursor,
 )
 from vaka.core.types.errors import Corrupt, NotFound
 from vaka.core.types.ids import Digest, SessionId
@@ -24,7 +26,6 @@ from vaka.stores.message_counts import NOTHING_COUNTED, CountedMessages, Message
 from vaka.stores.message_pages import (
     MAX_BLOB_BYTES,
     Candidate,
-    ListPosition,
     RowConditions,
     is_descending,
     list_conditions,
@@ -32,7 +33,6 @@ from vaka.stores.message_pages import (
     make_hit,
     name_word,
     needs_content,
-    parse_list_cursor,
     parse_search,
     rank_candidates,
     scope_word,

@@ -9,7 +9,7 @@ from vaka.core.ports.messages import MessageQuery, MessageRow, MessageStats
 from vaka.core.ports.store import Store
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.ids import SessionId
-from vaka.runtime.thread_deletion import count_visible, list_visible
+from vaka.threads.deletion import count_visible, list_visible
 from vaka.threads.thread import Thread
 
 MEASURED_MESSAGES = 100

@@ -2,36 +2,30 @@
 
 import asyncio
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 import msgspec
 
-from vaka.agents.react import Agent
 from vaka.core.ports.store import BACKGROUND_TAG
-from vaka.core.session.branches import rewind_entries
+from vaka.core.session.branches import TimedEntry, rewind_entries
 from vaka.core.session.snapshot import OpenedSession, reopen
 from vaka.core.types.control import InputAdded
+from vaka.core.types.ending import Response, is_response
 from vaka.core.types.errors import Busy, Cancelled, Interrupted, InvalidInput, NotFound, Suspended, TurnError, VakaError
 from vaka.core.types.ids import SessionId
 from vaka.core.types.imported_turns import ImportedTurns
 from vaka.core.types.message import AssistantMessage, CallRef, Message
+from vaka.core.types.message_documents import is_message, message_id
 from vaka.core.types.progress import ToolStarted, TurnStarted
-from vaka.runtime.options import Response, UserInput, is_response
-from vaka.runtime.session import Session, binding_of
-from vaka.runtime.session_edits import TimedEntry, delete_session
-from vaka.runtime.thread_deletion import compose_deletion, deletion_entries
+from vaka.threads.deletion import compose_deletion, deletion_entries
+from vaka.threads.host import AgentHost, AgentT, ThreadHost, ThreadSession, TurnInput
 from vaka.threads.processors import Composite, MessageLimit, ThreadOptions
-from vaka.threads.thread import thread_of
-from vaka.views.messages import is_message, message_id
-
-if TYPE_CHECKING:
-    from vaka.runtime.drivers import SessionDrivers
-    from vaka.runtime.runtime import Runtime
+from vaka.threads.thread import Thread, thread_of
 
 
-def apply_options(agent: Agent[Any, Any], options: ThreadOptions) -> Agent[Any, Any]:
+def apply_options(agent: AgentT, options: ThreadOptions) -> AgentT:
     """Return the agent with what options add to it. Raises ``InvalidInput``."""
     changed = copy.copy(agent)
     changed.middleware = (*agent.middleware, *options.make_middleware())
@@ -50,7 +44,7 @@ class TurnKeywords(TypedDict, total=False):
 
 
 async def run_in_thread(
-    runtime: "Runtime", session: Session[Any], prompt: UserInput, keywords: TurnKeywords
+    host: ThreadHost, session: ThreadSession, agent: str, prompt: TurnInput, keywords: TurnKeywords
 ) -> Response:
     """Run a turn of the thread itself.
 
@@ -63,11 +57,11 @@ async def run_in_thread(
     except TurnError as error:
         if is_response(error.result):
             with suppress(Busy):  # the next turn has begun
-                await _take_back(runtime, session, error.result.turn_id)
+                await _take_back(host, session, agent, error.result.turn_id)
         raise
 
 
-async def _take_back(runtime: "Runtime", session: Session[Any], turn: str) -> None:
+async def _take_back(host: ThreadHost, session: ThreadSession, agent: str, turn: str) -> None:
     """Rewind a thread to before its last turn, unless that has called a tool, and hide the messages of the turn."""
 
     async def compose(now: OpenedSession) -> list[TimedEntry]:
@@ -78,45 +72,49 @@ async def _take_back(runtime: "Runtime", session: Session[Any], turn: str) -> No
         if any(isinstance(event.data, ToolStarted) for event in events):
             return []
         since = first.seq - 1 - len(first.data.inputs)
-        async with aclosing(runtime.store.events.read(session.id, after=since, upto=first.seq - 1)) as read:
+        async with aclosing(host.store.events.read(session.id, after=since, upto=first.seq - 1)) as read:
             inputs = [event.data.key async for event in read if isinstance(event.data, InputAdded)]
         if since < 1 or tuple(inputs) != first.data.inputs:
             return []
         said = [*inputs, *(message_id(event) for event in events if is_message(event))]
-        turns = ImportedTurns(session.agent.name, runtime.env.ids.new_id, now.state.calls)
+        turns = ImportedTurns(agent, host.ids.new_id, now.state.calls)
         with suppress(InvalidInput):  # the metadata have no room for another hidden part
-            deletion = await compose_deletion(runtime.store, thread_of(now.info), now, said, turns, since)
-            return await deletion_entries(runtime, session.id, deletion) if deletion is not None else []
-        prefix = (await reopen(runtime.store, session.id, upto=since)).state
+            deletion = await compose_deletion(host, thread_of(now.info), now, said, turns, since)
+            return await deletion_entries(host, session.id, deletion) if deletion is not None else []
+        prefix = (await reopen(host.store, session.id, upto=since)).state
         return [("", scope, body) for scope, body in rewind_entries(prefix, now.state, "the turn has failed")]
 
-    await binding_of(session).append_entries(compose)
+    await host.append_entries(session.id, compose)
 
 
 async def run_beside_thread(
-    runtime: "Runtime",
-    drivers: "SessionDrivers",
-    session: Session[Any],
-    owner: str,
+    host: AgentHost[AgentT],
+    agent: AgentT,
+    thread: Thread,
     options: ThreadOptions,
-    prompt: UserInput,
+    prompt: TurnInput,
     keywords: TurnKeywords,
 ) -> Response:
     """Run a turn in a background session of the same owner, which begins with the context.
 
     It is deleted when the turn has ended; a turn that waits for a decision goes on there, in a thread of its own.
     """
+    session = await host.open_session(agent, thread.id)
     messages = await session.messages() if options.load_context else ()
     chosen = Composite(*options.processors, MessageLimit(options.context_limit)).process(messages)
-    turns = ImportedTurns(session.agent.name, runtime.env.ids.new_id)
+    turns = ImportedTurns(agent.name, host.ids.new_id)
     for message in chosen:
         turns.add_message(_without_references(message))
     turns.end_turn()
-    beside = await runtime.open(session.agent)
+    beside = await host.open_session(agent)
+
+    async def compose(now: OpenedSession) -> Sequence[TimedEntry]:
+        return await host.store_entries(beside.id, now.state, turns.entries)
+
     try:
-        await beside.update(owner=owner or None, tags=[BACKGROUND_TAG])
+        await beside.update(owner=thread.resource_id or None, tags=[BACKGROUND_TAG])
         if turns.entries:
-            await binding_of(beside).append_imported(lambda _: turns.entries)
+            await host.append_entries(beside.id, compose)
         response = await beside.run(prompt, **keywords)
     except Suspended:
         with suppress(VakaError):  # the error of the turn is raised
@@ -124,22 +122,22 @@ async def run_beside_thread(
         raise
     except BaseException:
         with suppress(VakaError):
-            await _delete_beside(runtime, drivers, beside.id)
+            await _delete_beside(host, beside.id)
         raise
-    await _delete_beside(runtime, drivers, beside.id)
+    await _delete_beside(host, beside.id)
     return response
 
 
-async def _delete_beside(runtime: "Runtime", drivers: "SessionDrivers", session: SessionId) -> None:
+async def _delete_beside(host: ThreadHost, session: SessionId) -> None:
     """Delete the session of a turn that has ended, also when the caller is cancelled meanwhile."""
 
     async def delete() -> None:
-        await drivers.wait_idle(session)
+        await host.wait_idle(session)
         with suppress(NotFound):
             try:
-                await delete_session(runtime.store, session)
+                await host.delete_session(session)
             except Busy:  # facts are extracted from it at this moment
-                await runtime.store.sessions.delete(session)
+                await host.store.sessions.delete(session)
 
     deletion = asyncio.create_task(delete())
     try:

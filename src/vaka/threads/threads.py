@@ -3,29 +3,25 @@
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, Generic, Unpack
 from weakref import WeakValueDictionary
 
 import msgspec
 
-from vaka.agents.react import Agent
 from vaka.core.ports.messages import MessagePage, MessageQuery, MessageSearch, SearchPage
 from vaka.core.ports.store import BACKGROUND_TAG, SessionInfo, SessionQuery
+from vaka.core.session.branches import TimedEntry
 from vaka.core.session.snapshot import OpenedSession
-from vaka.core.types.control import SessionOpened, SessionUpdated
+from vaka.core.types.ending import Response
 from vaka.core.types.errors import AccessDenied, AlreadyExists, HeadMoved, InvalidInput, NotFound
 from vaka.core.types.ids import SessionId, parse_session_id
 from vaka.core.types.imported_turns import ImportedTurns
-from vaka.runtime.log_imports import store_entries
-from vaka.runtime.options import Response, UserInput
-from vaka.runtime.session_binding import SessionBinding
-from vaka.runtime.session_edits import ComposeEntries, TimedEntry, check_version, delete_session, make_update
-from vaka.runtime.thread_additions import MessageAdditions
-from vaka.runtime.thread_deletion import compose_deletion, deletion_entries, list_visible, search_visible
-from vaka.runtime.thread_files import ThreadLines, ThreadReader, export_lines
-from vaka.runtime.thread_stats import ThreadStats, count_messages, read_stats, seconds_of
-from vaka.runtime.thread_turns import TurnKeywords, apply_options, run_beside_thread, run_in_thread
+from vaka.threads.additions import MessageAdditions
+from vaka.threads.deletion import compose_deletion, deletion_entries, list_visible, search_visible
+from vaka.threads.files import ThreadLines, ThreadReader, export_lines
+from vaka.threads.host import AgentHost, AgentT, ComposeEntries, TurnInput
 from vaka.threads.processors import ThreadOptions
+from vaka.threads.stats import ThreadStats, count_messages, read_stats, seconds_of
 from vaka.threads.thread import (
     CONTEXT_KEY,
     POLICY_KEY,
@@ -45,27 +41,21 @@ from vaka.threads.thread import (
     parse_messages,
     thread_of,
 )
-
-if TYPE_CHECKING:
-    from vaka.runtime.drivers import SessionDrivers
-    from vaka.runtime.runtime import Runtime
+from vaka.threads.turns import TurnKeywords, apply_options, run_beside_thread, run_in_thread
 
 SWEEP_PAGE = 200
 
 
-class Threads:
+class Threads(Generic[AgentT]):
     """The threads of a runtime's store. ``runtime.threads`` is one.
 
     Every session is a thread. Where a ``resource_id`` is given, ``AccessDenied`` is raised for a thread of another
     owner.
     """
 
-    def __init__(self, runtime: "Runtime", drivers: "SessionDrivers") -> None:
-        self._runtime = runtime
-        self._drivers = drivers
-        self._store = runtime.store
-        self._agent: Agent[Any, Any] = Agent("threads")
-        """The agent of edits, which run no turn."""
+    def __init__(self, host: AgentHost[AgentT]) -> None:
+        self._host = host
+        self._store = host.store
         self._turn_locks: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def create(
@@ -88,11 +78,10 @@ class Threads:
             metadata: Plain data.
             policy: Limits of its time and messages; without them it stays active until its state is set.
         """
-        session = parse_session_id(id or self._runtime.env.ids.new_id("thr"))
+        session = parse_session_id(id or self._host.ids.new_id("thr"))
         described = {**(metadata or {}), **({POLICY_KEY: msgspec.to_builtins(policy)} if policy is not None else {})}
-        body = make_update(title, resource_id, None, described, "")
         try:
-            await self._drivers.update(session, body, SessionOpened(agent=agent_id), create=True)
+            await self._host.create_session(session, agent_id, title=title, owner=resource_id, metadata=described)
         except HeadMoved as error:
             raise AlreadyExists(f"the id {id!r} is taken; choose another one") from error
         return thread_of(await self._find(session))
@@ -156,7 +145,7 @@ class Threads:
         With ``version`` the change is made only if that is still the version of the thread; otherwise ``HeadMoved``.
         """
         session = (await self._find_owned(thread_id, resource_id)).id
-        await self._runtime.update_session(session, title=title, metadata=metadata, by=by, version=version)
+        await self._host.update_session(SessionId(session), title=title, metadata=metadata, by=by, version=version)
         return thread_of(await self._find(session))
 
     async def set_context(
@@ -169,8 +158,7 @@ class Threads:
     async def delete(self, thread_id: str, *, resource_id: str | None = None) -> None:
         """Delete a thread with its log. Raises ``Busy`` while a turn runs."""
         session = SessionId((await self._find_owned(thread_id, resource_id)).id)
-        await delete_session(self._store, session)
-        self._runtime.hub.end_followers(session)
+        await self._host.delete_session(session)
 
     async def set_state(
         self,
@@ -256,15 +244,15 @@ class Threads:
         thread = await self._find_owned(thread_id, resource_id)
         deleted: frozenset[str] = frozenset()
 
-        async def compose(now: OpenedSession) -> list[TimedEntry]:
+        async def compose(now: OpenedSession) -> Sequence[TimedEntry]:
             nonlocal deleted
-            turns = ImportedTurns(thread.agent_id, self._runtime.env.ids.new_id, now.state.calls)
+            turns = ImportedTurns(thread.agent_id, self._host.ids.new_id, now.state.calls)
             current = thread_of(_require_info(thread.id, now.info))
-            deletion = await compose_deletion(self._store, current, now, ids, turns)
+            deletion = await compose_deletion(self._host, current, now, ids, turns)
             if deletion is None:
                 return []
             deleted = deletion.found
-            return await deletion_entries(self._runtime, SessionId(thread.id), deletion)
+            return await deletion_entries(self._host, SessionId(thread.id), deletion)
 
         await self._edit(thread, compose)
         missing = [id for id in ids if id not in deleted]
@@ -292,9 +280,9 @@ class Threads:
 
     async def generate_with_memory(
         self,
-        agent: Agent[Any, Any],
+        agent: AgentT,
         thread_id: str,
-        prompt: UserInput,
+        prompt: TurnInput,
         memory: "ThreadOptions | Mapping[str, Any] | None" = None,
         *,
         resource_id: str | None = None,
@@ -316,14 +304,13 @@ class Threads:
         """
         chosen = _parse_options(memory)
         changed, thread = apply_options(agent, chosen), await self._find_active(thread_id, resource_id)
-        session = await self._runtime.open(changed, id=thread.id)
         if not chosen.save_to_memory:
-            owner, runtime = thread.resource_id, self._runtime
-            return await run_beside_thread(runtime, self._drivers, session, owner, chosen, prompt, keywords)
+            return await run_beside_thread(self._host, changed, thread, chosen, prompt, keywords)
+        session = await self._host.open_session(changed, thread.id)
         lock = self._turn_locks.setdefault(thread.id, asyncio.Lock())
         async with lock:  # a turn that joins a running one would be answered by the agent of that
-            await self._drivers.wait_idle(session.id)
-            response = await run_in_thread(self._runtime, session, prompt, keywords)
+            await self._host.wait_idle(session.id)
+            response = await run_in_thread(self._host, session, changed.name, prompt, keywords)
         await self._apply_policy(await self._find_owned(thread.id, None))
         return response
 
@@ -364,7 +351,7 @@ class Threads:
                 check_messages(batch)
                 await self._append(thread, batch)
         if head.state in THREAD_STATES and head.state != thread.state:
-            await self._drivers.update(SessionId(thread.id), SessionUpdated(state=head.state, by="import"))
+            await self._host.set_state(SessionId(thread.id), head.state, by="import")
         return thread_of(await self._find(thread.id))
 
     # ---------------------------------------------------------------------------------------------------------- threads
@@ -390,21 +377,17 @@ class Threads:
     # ------------------------------------------------------------------------------------------------ states and limits
 
     async def _write_state(self, session: str, state: str, version: int | None = None, by: str = "") -> None:
-        expected = check_version(SessionId(session), version)
-
         def check(info: SessionInfo | None) -> None:
-            if expected is not None:
-                expected(info)
             check_transition(session, _require_info(session, info).state, state)
 
-        await self._drivers.update(SessionId(session), SessionUpdated(state=state, by=by), check=check)
+        await self._host.set_state(SessionId(session), state, by=by, version=version, check=check)
 
     async def _due_states(self, thread: Thread) -> tuple[ThreadState, ...]:
         """Return the states that a thread goes through now, by its policy."""
         policy = thread.policy
         if policy is None or thread.state not in ("active", "paused"):
             return ()
-        now = self._runtime.env.clock.time()
+        now = self._host.clock.time()
         messages = (await count_messages(self._store, thread)).message_count if policy.max_messages is not None else 0
         age, idle = now - seconds_of(thread.created_at), now - seconds_of(thread.updated_at)
         return policy.next_states(thread.state, age=age, idle=idle, messages=messages)
@@ -434,24 +417,23 @@ class Threads:
     ) -> tuple[AddedMessage, ...]:
         added: list[AddedMessage] = []
 
-        async def compose(now: OpenedSession) -> list[TimedEntry]:
+        async def compose(now: OpenedSession) -> Sequence[TimedEntry]:
             if now.last is None:
                 raise NotFound(f"there is no thread {thread.id!r} any more: it was deleted at this moment")
             current = thread_of(_require_info(thread.id, now.info))
-            turns = ImportedTurns(thread.agent_id, self._runtime.env.ids.new_id, now.state.calls)
-            additions = MessageAdditions(self._store, SessionId(thread.id), turns, self._runtime.env.ids.new_id)
+            turns = ImportedTurns(thread.agent_id, self._host.ids.new_id, now.state.calls)
+            additions = MessageAdditions(self._store, SessionId(thread.id), turns, self._host.ids.new_id)
             added[:] = await additions.add(messages)
             if only_active and any(one.added for one in added):
                 check_active(await self._with_due_state(current))
             turns.end_turn()
-            return await store_entries(self._runtime, SessionId(thread.id), now.state, turns.entries)
+            return await self._host.store_entries(SessionId(thread.id), now.state, turns.entries)
 
         await self._edit(thread, compose, info)
         return tuple(added)
 
     async def _edit(self, thread: Thread, compose: ComposeEntries, info: SessionInfo | None = None) -> None:
-        session = SessionBinding(self._runtime, self._drivers, self._agent, SessionId(thread.id), {})
-        await session.append_entries(compose, info)
+        await self._host.append_entries(SessionId(thread.id), compose, info)
 
 
 def _require_info(thread: str, info: SessionInfo | None) -> SessionInfo:

@@ -8,7 +8,7 @@ from vaka.core.ports.store import Store
 from vaka.core.types.ids import CallId, SessionId
 from vaka.core.types.imported_turns import ImportedTurns
 from vaka.core.types.progress import StepCompleted, ToolCalled
-from vaka.runtime.thread_stats import seconds_of
+from vaka.threads.stats import seconds_of
 from vaka.threads.thread import AddedMessage, NewMessage, to_message
 
 

@@ -6,7 +6,7 @@ The log keeps every event. Lists and searches leave out the part that was rewoun
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import aclosing
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
@@ -18,9 +18,10 @@ from vaka.core.ports.messages import (
     MessageStats,
     SearchHit,
     SearchPage,
+    parse_list_cursor,
 )
 from vaka.core.ports.store import BACKGROUND_TAG, Store
-from vaka.core.session.branches import rewind_entries
+from vaka.core.session.branches import TimedEntry, rewind_entries
 from vaka.core.session.snapshot import OpenedSession, reopen
 from vaka.core.types.control import SessionUpdated, StateChanged
 from vaka.core.types.errors import Busy, InvalidInput
@@ -38,16 +39,11 @@ from vaka.core.types.message import (
     ToolResult,
     UserMessage,
 )
+from vaka.core.types.message_documents import MessageContext, MessageDocument, is_message, message_id
 from vaka.core.types.progress import TURN_ENDS
 from vaka.core.types.state import SessionState
-from vaka.runtime.log_imports import store_entries
-from vaka.runtime.session_edits import TimedEntry, check_merged_metadata, read_kept_backwards
-from vaka.stores.message_pages import parse_list_cursor
+from vaka.threads.host import ThreadHost
 from vaka.threads.thread import Thread, thread_of
-from vaka.views.messages import MessageContext, MessageDocument, is_message, message_id
-
-if TYPE_CHECKING:
-    from vaka.runtime.runtime import Runtime
 
 MAX_FOLLOWING = 10_000
 """Messages that may follow the first deleted one: they are written again."""
@@ -78,7 +74,7 @@ class _Tail(NamedTuple):
 
 
 async def compose_deletion(
-    store: Store,
+    host: ThreadHost,
     thread: Thread,
     now: OpenedSession,
     ids: Collection[str],
@@ -91,7 +87,7 @@ async def compose_deletion(
     session values become those at this event, which is before the turn. Raises ``Busy`` for a thread with unfinished
     work, and ``InvalidInput`` when too many messages follow.
     """
-    session, state = SessionId(thread.id), now.state
+    store, session, state = host.store, SessionId(thread.id), now.state
     if state.turn is not None or state.inputs:
         raise Busy(f"session {thread.id!r} has an unfinished turn or a queued input; finish or interrupt it first")
     known = [row for row in [await store.messages.find(session, id) for id in ids] if row is not None]
@@ -103,7 +99,7 @@ async def compose_deletion(
     if since is not None and below > state.seq:
         tail = _Tail(since, [], wanted)
     else:
-        tail = await _read_tail(store, session, state.seq, wanted, lowest, below)
+        tail = await _read_tail(host, session, state.seq, wanted, lowest, below)
     if not tail.found:
         return None
     prefix = (await reopen(store, session, upto=tail.to)).state
@@ -112,20 +108,20 @@ async def compose_deletion(
         time = datetime.fromisoformat(document.ts).timestamp()
         turns.add_message(message, id=document.id, time=time, metadata=document.metadata or None)
     turns.end_turn()
-    update = await _hide(store, thread, tail.to, state.seq + 1)
+    update = await _hide(host, thread, tail.to, state.seq + 1)
     rewind = [*rewind_entries(prefix, state, "messages were deleted"), (EventScope(), update), *_values(prefix, kept)]
     prefix.calls = state.calls
     return Deletion(tail.found, [(0.0, scope, body) for scope, body in rewind], turns.entries, prefix)
 
 
-async def deletion_entries(runtime: "Runtime", session: SessionId, deletion: Deletion) -> list[TimedEntry]:
+async def deletion_entries(host: ThreadHost, session: SessionId, deletion: Deletion) -> list[TimedEntry]:
     """Return the entries of a deletion as they are appended to the log, large texts stored as blobs."""
     rewind: list[TimedEntry] = [("", scope, body) for _, scope, body in deletion.rewind]
-    return [*rewind, *await store_entries(runtime, session, deletion.state, deletion.following)]
+    return [*rewind, *await host.store_entries(session, deletion.state, deletion.following)]
 
 
 async def _read_tail(
-    store: Store, session: SessionId, head: int, ids: frozenset[str], lowest: int, below: int
+    host: ThreadHost, session: SessionId, head: int, ids: frozenset[str], lowest: int, below: int
 ) -> _Tail:
     """Read the log backwards to the end of the turn before the first message to delete, or to the start.
 
@@ -134,7 +130,7 @@ async def _read_tail(
     events: list[Event] = []
     found: set[str] = set()
     count = 0
-    async with aclosing(read_kept_backwards(store, session, head)) as read:
+    async with aclosing(host.read_kept_backwards(session, head)) as read:
         async for event in read:
             if event.path:
                 continue
@@ -187,7 +183,7 @@ def _values(prefix: SessionState, now: SessionState) -> list[tuple[EventScope, B
     return [(EventScope(), StateChanged(key=key, value=value)) for key, value in {**changed, **removed}.items()]
 
 
-async def _hide(store: Store, thread: Thread, to: int, last: int) -> SessionUpdated:
+async def _hide(host: ThreadHost, thread: Thread, to: int, last: int) -> SessionUpdated:
     """Return the change of the metadata that hides the messages after an event."""
     counts = {"user": 0, "assistant": 0, "tool": 0}
     query = MessageQuery(filter=MessageFilter(path=None), limit=_COUNT_PAGE, reverse=True, include_content=False)
@@ -195,7 +191,7 @@ async def _hide(store: Store, thread: Thread, to: int, last: int) -> SessionUpda
     previous = 0
     first = to + 1
     while more:
-        page = await store.messages.list(SessionId(thread.id), query)
+        page = await host.store.messages.list(SessionId(thread.id), query)
         for row in page.messages:
             counts[row.role] += row.seq > to
         previous = next((row.seq for row in page.messages if row.seq <= to), 0)
@@ -207,7 +203,8 @@ async def _hide(store: Store, thread: Thread, to: int, last: int) -> SessionUpda
         first, counts = joined.first, {role: count + getattr(joined, role) for role, count in counts.items()}
     hidden = [*before, HiddenMessages(first=first, last=last, **counts)]
     changes = {HIDDEN_KEY: msgspec.to_builtins(hidden)}
-    check_merged_metadata(SessionId(thread.id), await store.sessions.find(SessionId(thread.id)), changes)
+    session = SessionId(thread.id)
+    host.check_metadata(session, await host.store.sessions.find(session), changes)
     return SessionUpdated(metadata=changes)
 
 

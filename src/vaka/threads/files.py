@@ -15,9 +15,9 @@ from vaka.core.types.event import Event
 from vaka.core.types.hidden_messages import HIDDEN_KEY
 from vaka.core.types.ids import CallId, SessionId
 from vaka.core.types.message import CallRef, Content, ToolCall
+from vaka.core.types.message_documents import CallDocument, MessageContext, is_message
 from vaka.core.types.progress import TURN_ENDS
 from vaka.threads.thread import MessageRole, NewMessage, Thread
-from vaka.views.messages import CallDocument, MessageContext, is_message
 
 IMPORT_BATCH = 200
 """Messages that an import adds in one transaction, and then to the end of their turn."""
