@@ -115,6 +115,7 @@ USED_NAMES = {
     "mcp": "Project(mcp=…)",
     "memory": "runtime.memories",
     "project": "vaka.ProjectSource",
+    "threads": "runtime.threads",
 }
 """What programs use of a feature by its name."""
 MISSING_PROJECT = "this needs the feature 'project', and this installation has no folder vaka/project"

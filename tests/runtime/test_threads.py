@@ -10,7 +10,7 @@ import vaka
 from tests.runtime.runtime_fixtures import IDS
 from vaka.config.options import Storage
 from vaka.core.ports.messages import MessageFilter, MessageQuery, MessageRow, MessageSearch
-from vaka.core.ports.store import Store
+from vaka.core.ports.store import Store, ThreadState
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import AssistantMessage, Message, Text, ToolMessage
 from vaka.errors import AccessDenied, AlreadyExists, HeadMoved, InvalidInput, NotFound, VakaError
@@ -19,7 +19,7 @@ from vaka.runtime.runtime import Runtime
 from vaka.stores.memory import MemoryStore
 from vaka.testing.clock import FakeClock
 from vaka.threads.deletion import MAX_HIDDEN_PARTS
-from vaka.threads.thread import ActionItem, NewMessage, ThreadContext, ThreadPolicy, ThreadState
+from vaka.threads.thread import ActionItem, NewMessage, ThreadContext, ThreadPolicy
 from vaka.threads.threads import Threads
 
 CALL: dict[str, Any] = {

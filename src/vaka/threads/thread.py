@@ -3,11 +3,11 @@
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Literal, TypeAlias, TypeVar
 
 import msgspec
 
-from vaka.core.ports.store import SessionInfo
+from vaka.core.ports.store import THREAD_STATES, SessionInfo, ThreadState
 from vaka.core.types.errors import InvalidInput
 from vaka.core.types.hidden_messages import HiddenMessages, hidden_messages_of
 from vaka.core.types.ids import CallId, MessageId
@@ -22,8 +22,6 @@ from vaka.core.types.message import (
     as_content,
 )
 
-ThreadState: TypeAlias = Literal["active", "paused", "ended", "terminated", "archived"]
-THREAD_STATES: tuple[ThreadState, ...] = get_args(ThreadState)
 MessageRole: TypeAlias = Literal["user", "assistant", "tool"]
 Priority: TypeAlias = Literal["low", "medium", "high", "critical"]
 

@@ -9,7 +9,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from vaka.core.ports.messages import MessagePage, MessageQuery, MessageSearch, SearchPage
-from vaka.core.ports.store import BACKGROUND_TAG, SessionInfo, SessionQuery
+from vaka.core.ports.store import BACKGROUND_TAG, THREAD_STATES, SessionInfo, SessionQuery, ThreadState
 from vaka.core.session.branches import TimedEntry
 from vaka.core.session.snapshot import OpenedSession
 from vaka.core.types.ending import Response
@@ -25,7 +25,6 @@ from vaka.threads.stats import ThreadStats, count_messages, read_stats, seconds_
 from vaka.threads.thread import (
     CONTEXT_KEY,
     POLICY_KEY,
-    THREAD_STATES,
     AddedMessage,
     DeletedMessages,
     NewMessage,
@@ -33,7 +32,6 @@ from vaka.threads.thread import (
     ThreadContext,
     ThreadPage,
     ThreadPolicy,
-    ThreadState,
     check_active,
     check_messages,
     check_state,

@@ -5,6 +5,8 @@ import contextlib
 import io
 import json
 import sys
+from collections.abc import Callable
+from functools import partial
 
 import vaka
 from vaka.cli.main import main
@@ -24,28 +26,20 @@ async def use_library() -> dict[str, str]:
         answer = await session.run("Add.")
         copy = await runtime.fork("s")
         erased = await runtime.erase(owner="kim")
-        try:
-            memories = type(runtime.memories).__name__
-        except vaka.VakaError as error:
-            memories = str(error)
-    try:
-        source = vaka.ProjectSource.__name__
-    except vaka.VakaError as error:
-        source = str(error)
+        used = {f"runtime.{name}": use_name(partial(getattr, runtime, name)) for name in ("memories", "threads")}
+    used["vaka.ProjectSource"] = use_name(lambda: vaka.ProjectSource)
+    servers = {"mcpServers": {"db": {"command": "true"}}}
+    used["Project(mcp=…)"] = use_name(lambda: vaka.Runtime("memory:", project=vaka.Project(mcp=servers)))
     kinds = ",".join(sorted(erased.memories))
+    return {"answer": answer.text, "fork": copy, "erased": kinds, **used}
+
+
+def use_name(use: Callable[[], object]) -> str:
+    """Return the type of what a use returns, or its error."""
     try:
-        vaka.Runtime("memory:", project=vaka.Project(mcp={"mcpServers": {"db": {"command": "true"}}}))
-        servers = "connected"
+        return type(use()).__name__
     except vaka.VakaError as error:
-        servers = str(error)
-    return {
-        "answer": answer.text,
-        "fork": copy,
-        "erased": kinds,
-        "runtime.memories": memories,
-        "Project(mcp=…)": servers,
-        "vaka.ProjectSource": source,
-    }
+        return str(error)
 
 
 def use_definitions() -> str:

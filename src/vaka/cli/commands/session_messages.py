@@ -12,12 +12,12 @@ from vaka.cli.kit.bootstrap import find_session, with_runtime
 from vaka.cli.kit.errors import BUSY, FAILED, Quit, UsageError
 from vaka.cli.kit.render import as_printable, print_json, shorten
 from vaka.core.ports.messages import MessageFilter, MessagePage, MessageQuery, MessageSearch, SearchHit, SearchPage
-from vaka.core.ports.store import SessionInfo
+from vaka.core.ports.store import THREAD_STATES, SessionInfo, ThreadState
 from vaka.runtime.erase import ErasureReport
 from vaka.runtime.runtime import Runtime
 from vaka.text.search import parse_query
 from vaka.threads.stats import ThreadStats
-from vaka.threads.thread import THREAD_STATES, AddedMessage, DeletedMessages, ThreadPolicy, ThreadState
+from vaka.threads.thread import AddedMessage, DeletedMessages, ThreadPolicy
 
 _ROLES = ("user", "assistant", "tool")
 

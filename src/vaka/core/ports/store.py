@@ -4,7 +4,7 @@ A ``Store`` is a handle on one namespace: its name is part of every key, so name
 """
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args
 
 import msgspec
 
@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
 SessionStatus: TypeAlias = Literal["idle", "queued", "running", "waiting", "closed"]
 """The activity of a session, derived from its turns and inputs."""
+
+ThreadState: TypeAlias = Literal["active", "paused", "ended", "terminated", "archived"]
+"""The state of a session as a thread, which people and policies set."""
+THREAD_STATES: tuple[ThreadState, ...] = get_args(ThreadState)
 
 BACKGROUND_TAG = "background"
 """The tag of sessions in which agents work on memories; lists of conversations leave them out."""

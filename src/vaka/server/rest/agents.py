@@ -10,11 +10,10 @@ from starlette.responses import Response
 from vaka.server.kit.bodies import json_response
 from vaka.server.kit.guard import principal_of
 from vaka.server.kit.operation import Operation, read_query
+from vaka.server.kit.pages import Page, PageLimit, page_limit
 from vaka.server.kit.principal import DEBUG, OPERATOR, SCOPES
 from vaka.server.kit.problems import Problem
 from vaka.server.kit.service import AgentService
-from vaka.server.rest.documents import Page, PageLimit
-from vaka.server.rest.sessions import page_limit
 from vaka.server.rest.tools import ToolDocument, tool_document
 
 

@@ -30,12 +30,13 @@ from vaka.runtime.runtime import Runtime
 from vaka.server.kit.bodies import json_response, read_json
 from vaka.server.kit.guard import principal_of
 from vaka.server.kit.operation import Operation, read_query, wants_stream
+from vaka.server.kit.pages import Page, PageLimit, page_limit
 from vaka.server.kit.principal import Principal
 from vaka.server.kit.problems import Problem, not_found
 from vaka.server.kit.service import AgentService
-from vaka.server.rest.documents import DecisionDocument, Page, PageLimit
+from vaka.server.kit.sessions import find_session
+from vaka.server.rest.documents import DecisionDocument
 from vaka.server.rest.open_decisions import describe_decisions
-from vaka.server.rest.sessions import find_session, page_limit
 from vaka.server.rest.turn_log import read_backwards
 from vaka.server.sse import EventStream
 

@@ -10,10 +10,11 @@ from vaka.core.session.snapshot import reopen
 from vaka.server.kit.bodies import json_response, read_json
 from vaka.server.kit.guard import principal_of
 from vaka.server.kit.operation import Operation
+from vaka.server.kit.pages import Page
 from vaka.server.kit.problems import Problem, not_found
 from vaka.server.kit.service import AgentService
-from vaka.server.rest.documents import Page
-from vaka.server.rest.sessions import RewoundSession, find_session, rewind_and_describe
+from vaka.server.kit.sessions import find_session
+from vaka.server.rest.sessions import RewoundSession, rewind_and_describe
 
 MAX_LABEL_CHARS = 100
 

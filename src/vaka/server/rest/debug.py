@@ -9,9 +9,9 @@ from starlette.responses import Response
 from vaka.server.kit.bodies import json_response
 from vaka.server.kit.door import Door
 from vaka.server.kit.operation import Operation, operation_routes
+from vaka.server.kit.pages import Page
 from vaka.server.kit.principal import DEBUG
 from vaka.server.kit.service import AgentService
-from vaka.server.rest.documents import Page
 
 
 class SettingDocument(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,90 +1,19 @@
 """The JSON documents of the native API. The OpenAPI document is generated from these types."""
 
-from typing import Annotated, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from vaka.core.ports.store import PendingDecision, SessionInfo, SessionStatus
+from vaka.core.ports.store import PendingDecision
 from vaka.core.types.control import ApprovalRequested, Asked
 from vaka.core.types.decision_text import DecisionKind, DecisionText, text_of_decision
-from vaka.core.types.hidden_messages import HIDDEN_KEY
 from vaka.core.types.message import Audio, Document, Image, Text, ToolCall, Usage
 from vaka.core.types.message_documents import CallDocument
 from vaka.server.kit.problems import Problem
 
-T = TypeVar("T")
-
 TurnStatus: TypeAlias = Literal["queued", "running", "waiting", "completed", "failed", "cancelled", "interrupted"]
 InputPart: TypeAlias = Text | Image | Audio | Document
-MAX_PAGE = 200
-PageLimit: TypeAlias = Annotated[int, msgspec.Meta(extra_json_schema={"minimum": 1, "maximum": MAX_PAGE})]
-LogCursor: TypeAlias = Annotated[str, msgspec.Meta(extra_json_schema={"pattern": r"^([0-9]{1,18}(\.[0-9]{1,18})?)?$"})]
-"""A position in a log: the ``next_cursor`` of a page, or the id of an event."""
-
-
-class Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """A page of a list; ``next_cursor`` is the ``cursor`` of the next one."""
-
-    data: list[T]
-    next_cursor: str | None = None
-    has_more: bool = False
-
-
-class SessionDocument(msgspec.Struct, frozen=True, kw_only=True):
-    """A session, from its row in the index."""
-
-    id: str
-    agent: str
-    title: str
-    status: SessionStatus
-    owner: str
-    tags: tuple[str, ...]
-    metadata: dict[str, Any]
-    state: str
-    """Its state as a thread: active, paused, ended, terminated or archived."""
-    version: int
-    """Rises when title, owner, tags, metadata or state change."""
-    created: str
-    updated: str
-    cursor: str
-    """The last event: the position to follow it from."""
-    turn: str
-    """The unfinished turn, if there is one."""
-    inputs: int
-    """The number of inputs that no turn has taken yet."""
-    pending: int
-    """The number of open decisions."""
-    origin: str
-    folder: str
-
-
-def cursor_of(info: SessionInfo) -> str:
-    """Return the cursor of the last event of a session."""
-    return f"{info.epoch}.{info.head}"
-
-
-def session_document(info: SessionInfo) -> SessionDocument:
-    metadata = {key: value for key, value in info.metadata.items() if key != HIDDEN_KEY}
-    return SessionDocument(
-        id=info.id,
-        agent=info.agent,
-        title=info.title,
-        status=info.status,
-        owner=info.owner,
-        tags=info.tags,
-        metadata=metadata,
-        state=info.state,
-        version=info.version,
-        created=info.created,
-        updated=info.updated,
-        cursor=cursor_of(info),
-        turn=info.turn,
-        inputs=info.inputs,
-        pending=info.pending,
-        origin=info.origin,
-        folder=info.folder,
-    )
 
 
 class UsageDocument(msgspec.Struct, frozen=True, kw_only=True):

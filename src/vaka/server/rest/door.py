@@ -13,7 +13,6 @@ from vaka.server.rest import (
     events,
     messages,
     sessions,
-    threads,
     tickets,
     tools,
     turns,
@@ -22,7 +21,6 @@ from vaka.server.rest import (
 from vaka.server.rest.idempotency import IdempotentRequests
 
 OPERATIONS: Sequence[Operation] = (
-    *threads.OPERATIONS,
     *turns.OPERATIONS,
     *events.OPERATIONS,
     *sessions.OPERATIONS,
@@ -39,10 +37,10 @@ ALIASES = {"/sessions": "/threads", "/turns": "/runs"}
 
 
 def list_operations() -> list[Operation]:
-    """Return the operations of the server and of installed features."""
+    """Return the operations of installed features, whose addresses may be more specific, and of the server."""
     loaders = [(feature, feature.load_operations) for feature in find_features()]
     found = [operation for feature, load in loaders if load is not None for operation in feature.load(load)]
-    return [*OPERATIONS, *found]
+    return [*found, *OPERATIONS]
 
 
 def door(service: AgentService) -> Door:

@@ -19,9 +19,8 @@ from vaka.server.event_filter import EventFilter
 from vaka.server.kit.operation import Operation, read_query, wants_stream
 from vaka.server.kit.problems import Problem
 from vaka.server.kit.service import AgentService
-from vaka.server.rest.documents import cursor_of
+from vaka.server.kit.sessions import cursor_of, find_session
 from vaka.server.rest.formats import EncodeEvents, StreamFormat, make_encoder
-from vaka.server.rest.sessions import find_session
 from vaka.server.sse import EventStream
 
 MAX_EVENTS = 1000

@@ -20,10 +20,10 @@ from vaka.runtime.runtime import Runtime
 from vaka.runtime.session_edits import read_kept_backwards
 from vaka.server.kit.bodies import json_response
 from vaka.server.kit.operation import Operation, read_query
+from vaka.server.kit.pages import LogCursor, Page, PageLimit, page_limit, page_position, parse_metadata
 from vaka.server.kit.problems import Problem
 from vaka.server.kit.service import AgentService
-from vaka.server.rest.documents import LogCursor, Page, PageLimit
-from vaka.server.rest.sessions import find_session, page_limit, page_position, parse_metadata
+from vaka.server.kit.sessions import find_session
 from vaka.text.words import fold_text
 
 Selects: TypeAlias = Callable[[Event], bool]

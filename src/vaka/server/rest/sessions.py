@@ -3,28 +3,34 @@
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from vaka.core.ports.store import SessionInfo, SessionQuery, SessionStatus, Store
-from vaka.core.types.ids import Cursor, SessionId
+from vaka.core.ports.store import SessionInfo, SessionQuery, SessionStatus, Store, ThreadState
+from vaka.core.types.ids import SessionId
 from vaka.runtime import session_edits
 from vaka.runtime.file_rewind import FileRewind
 from vaka.runtime.runtime import Runtime
 from vaka.server.kit.bodies import json_response, read_json
 from vaka.server.kit.guard import principal_of
 from vaka.server.kit.identifiers import check_id
-from vaka.server.kit.operation import PREFIX, Operation, read_query
+from vaka.server.kit.operation import Operation, read_query
+from vaka.server.kit.pages import Page, PageLimit, page_limit, parse_metadata
 from vaka.server.kit.problems import Problem, not_found
 from vaka.server.kit.service import AgentService
-from vaka.server.rest.documents import MAX_PAGE, Page, PageLimit, SessionDocument, cursor_of, session_document
+from vaka.server.kit.sessions import (
+    SessionDocument,
+    cursor_of,
+    describe_session,
+    find_session,
+    read_info,
+    session_document,
+)
 from vaka.server.rest.idempotency import derive_id, is_replay
 from vaka.server.rest.turn_log import find_turn
 from vaka.server.sse import wait_while_connected
-from vaka.threads.thread import ThreadState
 
 EXPORT_BATCH = 65_536
 """Bytes that are sent at a time."""
@@ -135,45 +141,6 @@ class CloseSession(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     reason: str = ""
 
 
-def page_limit(limit: int) -> int:
-    """Return the length of a page. Raises a ``Problem`` unless it is 1 to ``MAX_PAGE``."""
-    if not 1 <= limit <= MAX_PAGE:
-        raise Problem(422, "invalid_query", f"limit {limit} must be 1 to {MAX_PAGE}", errors=[{"field": "limit"}])
-    return limit
-
-
-def page_position(info: SessionInfo, cursor: str) -> int:
-    """Return the event at which a page of a log begins, 0 without a cursor. Raises a ``Problem`` for a foreign one."""
-    position = Cursor.parse(cursor)
-    if position.epoch not in (0, info.epoch) or position.seq > info.head + 1:
-        detail = f"cursor {cursor!r} is not of the log of session {info.id!r} as it is now; begin without a cursor"
-        raise Problem(410, "cursor_gone", detail)
-    return position.seq
-
-
-async def find_session(service: AgentService, request: Request) -> tuple[Runtime, SessionInfo]:
-    """Return the runtime and the index row of the session in the address. Raises a ``Problem`` with status 404."""
-    principal = principal_of(request)
-    info = await service.find_session(principal, request.path_params["session"])
-    if request.query_params.get("resource_id", info.owner) != info.owner:
-        raise not_found(f"session {info.id!r}")
-    return await service.runtime_of(principal), info
-
-
-def parse_metadata(text: str) -> dict[str, Any]:
-    """Return the metadata of a filter, given as a JSON object. Raises a ``Problem`` with status 422."""
-    try:
-        return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
-    except (msgspec.MsgspecError, RecursionError) as error:
-        detail = f"metadata must be a JSON object: {error}"
-        raise Problem(422, "invalid_query", detail, errors=[{"field": "metadata"}]) from error
-
-
-def session_address(id: str) -> str:
-    """Return the path of a session."""
-    return f"{PREFIX}/sessions/{quote(id, safe='')}"
-
-
 async def rewind_and_describe(
     runtime: Runtime, session: SessionId, to: str, *, interrupt: bool, files: bool, force: bool
 ) -> Response:
@@ -186,21 +153,6 @@ async def rewind_and_describe(
     info = await read_info(runtime, session)
     document = RewoundSession(**msgspec.structs.asdict(session_document(info)), files=effect)
     return json_response(document, headers={"ETag": f'"{cursor_of(info)}"'})
-
-
-def describe_session(info: SessionInfo, status: int = 200) -> Response:
-    headers = {"ETag": f'"{cursor_of(info)}"'}
-    if status == 201:
-        headers["Location"] = session_address(info.id)
-    return json_response(session_document(info), status, headers)
-
-
-async def read_info(runtime: Runtime, session: str) -> SessionInfo:
-    """Return the index row of a session after a change."""
-    info = await runtime.store.sessions.find(SessionId(session))
-    if info is None:
-        raise not_found(f"session {session!r} any more")
-    return info
 
 
 async def list_sessions(service: AgentService, request: Request) -> Response:

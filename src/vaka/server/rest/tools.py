@@ -17,11 +17,11 @@ from vaka.models.given_calls import CALLS_OPTION
 from vaka.server.kit.bodies import json_response, read_json
 from vaka.server.kit.guard import principal_of
 from vaka.server.kit.operation import Operation, read_query
+from vaka.server.kit.pages import Page, PageLimit, page_limit
 from vaka.server.kit.problems import Problem, not_found
 from vaka.server.kit.service import AgentService, PromptInput
-from vaka.server.rest.documents import DecisionDocument, Page, PageLimit
+from vaka.server.rest.documents import DecisionDocument
 from vaka.server.rest.open_decisions import describe_decisions
-from vaka.server.rest.sessions import page_limit
 from vaka.server.sse import wait_while_connected
 from vaka.server.turn_events import TurnEvents
 

@@ -12,10 +12,10 @@ from vaka.server.kit.bodies import json_response
 from vaka.server.kit.door import Door
 from vaka.server.kit.guard import principal_of
 from vaka.server.kit.operation import Operation, operation_routes, read_query
+from vaka.server.kit.pages import Page, PageLimit, page_limit
 from vaka.server.kit.problems import Problem
 from vaka.server.kit.service import AgentService
-from vaka.server.rest.documents import Page, PageLimit
-from vaka.server.rest.sessions import find_session, page_limit
+from vaka.server.kit.sessions import find_session
 from vaka.views.otlp import to_otlp
 from vaka.views.trace import TraceDocument, TraceSummary
 

@@ -21,12 +21,7 @@ from vaka.core.types.progress import StepStarted, TurnFailed, TurnStarted
 from vaka.runtime.agent_builder import output_schema_of
 from vaka.runtime.session_edits import read_kept_backwards
 from vaka.runtime.turn_stream import TurnCollector
-from vaka.server.rest.documents import (
-    ErrorDocument,
-    TurnDocument,
-    TurnStatus,
-    usage_document,
-)
+from vaka.server.rest.documents import ErrorDocument, TurnDocument, TurnStatus, usage_document
 from vaka.server.rest.open_decisions import describe_decisions
 from vaka.views.failures import failure_of
 

@@ -23,14 +23,15 @@ from vaka.runtime.session import Session
 from vaka.server.kit.bodies import json_response, read_json
 from vaka.server.kit.guard import principal_of
 from vaka.server.kit.operation import Operation, read_query, wants_stream
+from vaka.server.kit.pages import LogCursor, Page, PageLimit, page_limit, page_position
 from vaka.server.kit.principal import Principal
 from vaka.server.kit.problems import Problem, not_found
 from vaka.server.kit.service import AgentService, PromptInput, refuse_blobs, require_model
-from vaka.server.rest.documents import InputPart, LogCursor, Page, PageLimit, TurnDocument
+from vaka.server.kit.sessions import find_session, read_info, session_address
+from vaka.server.rest.documents import InputPart, TurnDocument
 from vaka.server.rest.events import end_frame
 from vaka.server.rest.formats import EncodeEvents, StreamFormat, make_encoder
 from vaka.server.rest.idempotency import read_key
-from vaka.server.rest.sessions import find_session, page_limit, page_position, read_info, session_address
 from vaka.server.rest.turn_log import TurnRecord, describe_ended, describe_turn, find_turn, list_turns, record_of
 from vaka.server.sse import EventStream, wait_while_connected
 from vaka.server.turn_events import TurnEvents

@@ -13,10 +13,11 @@ from vaka.runtime.stats import CacheLoss, merge_sums
 from vaka.server.kit.bodies import json_response
 from vaka.server.kit.guard import principal_of
 from vaka.server.kit.operation import Operation, read_query
+from vaka.server.kit.pages import Page
 from vaka.server.kit.problems import Problem
 from vaka.server.kit.service import AgentService
-from vaka.server.rest.documents import Page, UsageDocument, usage_document
-from vaka.server.rest.sessions import find_session
+from vaka.server.kit.sessions import find_session
+from vaka.server.rest.documents import UsageDocument, usage_document
 from vaka.server.usage_totals import SessionUsage, UsageCount, sum_counts
 
 MAX_DAYS = 3660

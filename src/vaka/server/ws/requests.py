@@ -16,13 +16,9 @@ from vaka.server.kit.identifiers import check_id
 from vaka.server.kit.principal import Principal
 from vaka.server.kit.problems import Problem, not_found
 from vaka.server.kit.service import AgentService, PromptInput, require_model
+from vaka.server.kit.sessions import SessionDocument, cursor_of, session_document
 from vaka.server.rest.approvals import RememberDecision, ResolveApproval, settle
-from vaka.server.rest.documents import (
-    DecisionDocument,
-    SessionDocument,
-    cursor_of,
-    session_document,
-)
+from vaka.server.rest.documents import DecisionDocument
 from vaka.server.rest.open_decisions import describe_decisions
 from vaka.server.ws import frames
 from vaka.server.ws.frames import encode_control

@@ -7,16 +7,17 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from vaka.core.ports.messages import MessageSearch, SearchHit
+from vaka.core.ports.store import ThreadState
 from vaka.core.types.errors import InvalidInput
 from vaka.server.kit.bodies import json_response, read_json
 from vaka.server.kit.guard import principal_of
 from vaka.server.kit.operation import Operation, read_query
+from vaka.server.kit.pages import Page, PageLimit, page_limit
 from vaka.server.kit.problems import Problem
 from vaka.server.kit.service import AgentService
-from vaka.server.rest.documents import Page, PageLimit, SessionDocument
-from vaka.server.rest.sessions import describe_session, find_session, page_limit, read_info
+from vaka.server.kit.sessions import SessionDocument, describe_session, find_session, read_info
 from vaka.threads.stats import ThreadStats
-from vaka.threads.thread import AddedMessage, DeletedMessages, NewMessage, ThreadState, check_transition
+from vaka.threads.thread import AddedMessage, DeletedMessages, NewMessage, check_transition
 
 
 class SearchThreads(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
