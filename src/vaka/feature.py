@@ -36,6 +36,8 @@ class Feature(msgspec.Struct, frozen=True, kw_only=True):
     """The names of its commands, each with its line of help."""
     load_commands: "Callable[[], Sequence[click.Command]] | None" = None
     """Returns its commands, under the names of ``commands``."""
+    load_session_commands: "Callable[[], Sequence[click.Command]] | None" = None
+    """Returns its commands below ``vaka sessions``."""
     load_operations: "Callable[[], Sequence[Operation]] | None" = None
     """Returns its operations of the HTTP API, below ``/api/v1``."""
     load_door: "Callable[[], DoorFactory] | None" = None

@@ -11,19 +11,23 @@ import click
 import msgspec
 
 from vaka.cli.commands.session_compact import compact
-from vaka.cli.commands.session_messages import (
-    MESSAGE_COMMANDS,
-    delete_messages,
-    describe_session,
-    owner_option,
-    state_option,
-)
+from vaka.cli.commands.session_erase import erase
 from vaka.cli.commands.session_stats import stats
 from vaka.cli.commands.session_verify import verify
 from vaka.cli.kit import options
 from vaka.cli.kit.bootstrap import find_session, load_flag_settings, transcript_folder, with_runtime
-from vaka.cli.kit.errors import UsageError
-from vaka.cli.kit.render import Transcript, as_printable, compact_json, format_age, print_json, print_table, shorten
+from vaka.cli.kit.errors import FAILED, Quit, UsageError
+from vaka.cli.kit.render import (
+    Transcript,
+    as_printable,
+    compact_json,
+    count_things,
+    format_age,
+    print_json,
+    print_table,
+    shorten,
+)
+from vaka.cli.kit.sessions import describe_session, owner_option
 from vaka.cli.turn.session_record import (
     enter_folder,
     find_record,
@@ -33,16 +37,18 @@ from vaka.cli.turn.session_record import (
 )
 from vaka.config.settings import trust_root_of
 from vaka.core.ports.env import format_timestamp
-from vaka.core.ports.store import Retention, SessionInfo, SessionPage, SessionStatus
+from vaka.core.ports.store import THREAD_STATES, Retention, SessionInfo, SessionPage, SessionStatus
 from vaka.core.types.errors import Busy, FileChanged
 from vaka.core.types.event import Event
 from vaka.core.types.ids import AgentPath, Cursor, SessionId
 from vaka.core.types.progress import SubagentStarted
+from vaka.feature import find_features
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session_edits import delete_session
 
 if TYPE_CHECKING:
     from vaka.runtime.file_rewind import FileRewind
+    from vaka.threads.thread import DeletedMessages
 
 _BLOB_GRACE_SECONDS = 86400
 """Seconds that an unreferenced blob is kept: a writer may be about to reference it."""
@@ -53,8 +59,12 @@ def sessions() -> None:
     """Create, list, show, search, export, fork, rewind, move, check, erase and remove sessions."""
 
 
-for _command in (stats, compact, verify, *MESSAGE_COMMANDS):
+for _command in (stats, compact, verify, erase):
     sessions.add_command(_command)
+for _feature in find_features():
+    if _feature.load_session_commands is not None:
+        for _command in _feature.load(_feature.load_session_commands):
+            sessions.add_command(_command)
 
 
 @sessions.command(
@@ -163,7 +173,7 @@ def _print_file_changes(file_rewind: "FileRewind", *, done: bool) -> None:
 )
 @click.option("--all", "everywhere", is_flag=True, help="Sessions of all projects, not only of this one.")
 @click.option("--status", type=click.Choice(get_args(SessionStatus)), help="Only sessions whose turn is in this state.")
-@state_option
+@click.option("--state", type=click.Choice(THREAD_STATES), default=None, help="Only sessions in this state.")
 @click.option("--agent", default="", help="Only sessions of this agent.")
 @click.option("--text", default="", help="Only sessions whose title has this in it.")
 @click.option("--owner", default="", help="Only sessions of this owner.")
@@ -372,7 +382,7 @@ def delete(session: str, messages: tuple[str, ...], owner: str | None, yes: bool
             raise UsageError("deleting cannot be undone; add --yes to do it without a terminal")
         click.confirm(f"Delete {what} {as_printable(session)} for good?", abort=True, err=True)
     if messages:
-        delete_messages(session, messages, {**flags, "owner": owner})
+        _delete_messages(session, messages, owner, flags)
         return
 
     async def work(runtime: Runtime) -> None:
@@ -383,6 +393,20 @@ def delete(session: str, messages: tuple[str, ...], owner: str | None, yes: bool
 
     Transcripts(str(transcript_folder()), "").delete(SessionId(session))
     click.echo(f"deleted {as_printable(session)}", err=True)
+
+
+def _delete_messages(session: str, ids: tuple[str, ...], owner: str | None, flags: dict[str, Any]) -> None:
+    """Delete messages of a session; exit with 1 when one is not there."""
+
+    async def work(runtime: Runtime) -> "DeletedMessages":
+        info = await find_session(runtime, session, owner=owner)
+        return await runtime.threads.delete_messages(info.id, ids)
+
+    deleted = with_runtime(flags, work)
+    click.echo(f"deleted {count_things(deleted.affected_count, 'message')} of {as_printable(session)}", err=True)
+    if not deleted.success:
+        click.echo(as_printable(deleted.error_message or ""), err=True)
+        raise Quit(FAILED)
 
 
 def _status_text(info: SessionInfo) -> str:

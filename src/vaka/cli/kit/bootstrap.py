@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
 import click
@@ -472,7 +472,14 @@ def with_runtime(flags: Mapping[str, Any], work: Callable[[Runtime], Coroutine[A
     return run_loop(run_work())
 
 
-async def find_session(runtime: Runtime, session: str, *, owner: str | None = None) -> SessionInfo:
+class StoreUser(Protocol):
+    """A runtime, of which only the store is used."""
+
+    @property
+    def store(self) -> Store: ...
+
+
+async def find_session(runtime: StoreUser, session: str, *, owner: str | None = None) -> SessionInfo:
     """Return a session's index row. Raises ``NotFound``, also for a session of another owner than the one given."""
     info = await runtime.store.sessions.find(parse_session_id(session))
     if info is None or (owner is not None and info.owner != owner):

@@ -301,3 +301,8 @@ class StatusLine:
         elif not is_step:
             click.echo(as_printable(text), file=stream)
         self._prefix = self._prefix if is_step else "" if self._prefix else text
+
+
+def count_things(count: int, one: str, several: str = "") -> str:
+    """Return a number with a noun; ``several`` is its plural, by default with an s."""
+    return f"{count} {one if count == 1 else several or f'{one}s'}"

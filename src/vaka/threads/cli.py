@@ -1,37 +1,35 @@
-"""The commands of ``vaka sessions`` for the messages of a session: create, add, list, search, change, import, erase."""
+"""The commands of ``vaka sessions`` for the messages of a session: create, add, list, search, change, import."""
 
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import click
 import msgspec
 
 from vaka.cli.kit import options
 from vaka.cli.kit.bootstrap import find_session, with_runtime
-from vaka.cli.kit.errors import BUSY, FAILED, Quit, UsageError
-from vaka.cli.kit.render import as_printable, print_json, shorten
+from vaka.cli.kit.errors import UsageError
+from vaka.cli.kit.render import as_printable, count_things, print_json, shorten
+from vaka.cli.kit.sessions import describe_session, owner_option
 from vaka.core.ports.messages import MessageFilter, MessagePage, MessageQuery, MessageSearch, SearchHit, SearchPage
-from vaka.core.ports.store import THREAD_STATES, SessionInfo, ThreadState
-from vaka.runtime.erase import ErasureReport
-from vaka.runtime.runtime import Runtime
+from vaka.core.ports.store import THREAD_STATES, SessionInfo, Store, ThreadState
 from vaka.text.search import parse_query
 from vaka.threads.stats import ThreadStats
-from vaka.threads.thread import AddedMessage, DeletedMessages, ThreadPolicy
+from vaka.threads.thread import AddedMessage, ThreadPolicy
+from vaka.threads.threads import Threads
 
 _ROLES = ("user", "assistant", "tool")
 
-owner_option = click.option(
-    "--owner", default=None, help="The owner that it must belong to; a session of another owner is not found."
-)
-state_option = click.option(
-    "--state", type=click.Choice(THREAD_STATES), default=None, help="Only sessions in this state."
-)
 
+class ThreadsRuntime(Protocol):
+    """The part of a runtime that the commands use."""
 
-def describe_session(info: SessionInfo) -> dict[str, Any]:
-    """Return the fields of a session for ``--json``."""
-    return {**msgspec.structs.asdict(info), "status": info.status}
+    @property
+    def store(self) -> Store: ...
+
+    @property
+    def threads(self) -> Threads: ...
 
 
 def _print_session(info: SessionInfo, *, as_json: bool) -> None:
@@ -75,7 +73,7 @@ def messages(session: str, owner: str | None, **flags: Any) -> None:
     )
     query = MessageQuery(filter=selected, limit=flags["limit"], cursor=flags["after"], reverse=flags["newest"])
 
-    async def work(runtime: Runtime) -> tuple[SessionInfo, ThreadStats, MessagePage]:
+    async def work(runtime: ThreadsRuntime) -> tuple[SessionInfo, ThreadStats, MessagePage]:
         info = await find_session(runtime, session, owner=owner)
         state = (await runtime.threads.get(info.id)).state
         stats = await runtime.threads.stats(info.id)
@@ -87,7 +85,7 @@ def messages(session: str, owner: str | None, **flags: Any) -> None:
         print_json({"session": found, "stats": stats, "messages": page.messages, "next": page.next or None})
         return
     click.echo(f"{as_printable(info.id)}  {info.state}  {shorten(info.title, 80)}", err=True)
-    said = f"{_count_things(stats.message_count, 'message')}, {stats.user_message_count} of the user"
+    said = f"{count_things(stats.message_count, 'message')}, {stats.user_message_count} of the user"
     click.echo(f"{said}; version {info.version}, owner {as_printable(info.owner) or '-'}", err=True)
     for message in page.messages:
         who = f"{message.role} {message.name}".strip()
@@ -125,7 +123,7 @@ def search(text: tuple[str, ...], role: str | None, **flags: Any) -> None:
     if not parse_query(query.text).required:
         raise UsageError("the text has no word that must occur; name one before those that must not: pump -old")
 
-    async def work(runtime: Runtime) -> SearchPage:
+    async def work(runtime: ThreadsRuntime) -> SearchPage:
         if query.session:
             await find_session(runtime, query.session)
         return await runtime.threads.search(query)
@@ -167,7 +165,7 @@ def _one_line(text: str) -> str:
 def import_messages(file: Path, id: str, owner: str | None, **flags: Any) -> None:
     """Create a session from an export of its messages. Messages that it has already are not added twice."""
 
-    async def work(runtime: Runtime) -> SessionInfo:
+    async def work(runtime: ThreadsRuntime) -> SessionInfo:
         if str(file) == "-":
             made = await runtime.threads.import_lines(sys.stdin.buffer, id=id, resource_id=owner)
         else:
@@ -200,7 +198,7 @@ def create(id: str, title: str, owner: str, agent: str, **flags: Any) -> None:
     """Create an empty session and print its id. A limit that is not given is none; see `vaka sessions apply-limits`."""
     policy = _make_policy(flags)
 
-    async def work(runtime: Runtime) -> SessionInfo:
+    async def work(runtime: ThreadsRuntime) -> SessionInfo:
         made = await runtime.threads.create(
             id=id, title=title, agent_id=agent, resource_id=owner, metadata=flags["metadata"], policy=policy
         )
@@ -254,7 +252,7 @@ def update(session: str, title: str | None, state: ThreadState | None, version: 
     if title is None and state is None and not metadata:
         raise UsageError("nothing to update: give --title, --metadata or --state")
 
-    async def work(runtime: Runtime) -> SessionInfo:
+    async def work(runtime: ThreadsRuntime) -> SessionInfo:
         info, expected = await find_session(runtime, session, owner=flags["owner"]), version
         if title is not None or metadata:
             found = await runtime.threads.update(info.id, title=title, metadata=metadata, version=expected)
@@ -285,7 +283,7 @@ def add(session: str, text: str, role: str, id: str, **flags: Any) -> None:
     content = text if text != "-" else sys.stdin.read()
     message = {"role": role, "content": content, "id": id, "metadata": flags["metadata"]}
 
-    async def work(runtime: Runtime) -> AddedMessage:
+    async def work(runtime: ThreadsRuntime) -> AddedMessage:
         info = await find_session(runtime, session, owner=flags["owner"])
         return await runtime.threads.add_message(info.id, message)
 
@@ -296,86 +294,6 @@ def add(session: str, text: str, role: str, id: str, **flags: Any) -> None:
         click.echo(as_printable(added.id))
 
 
-def delete_messages(session: str, ids: tuple[str, ...], flags: dict[str, Any]) -> None:
-    """Delete messages of a session; exit with 1 when one is not there."""
-
-    async def work(runtime: Runtime) -> DeletedMessages:
-        info = await find_session(runtime, session, owner=flags["owner"])
-        return await runtime.threads.delete_messages(info.id, ids)
-
-    deleted = with_runtime(flags, work)
-    click.echo(f"deleted {_count_things(deleted.affected_count, 'message')} of {as_printable(session)}", err=True)
-    if not deleted.success:
-        click.echo(as_printable(deleted.error_message or ""), err=True)
-        raise Quit(FAILED)
-
-
-@click.command(
-    epilog=options.format_examples(
-        "vaka sessions erase demo",
-        "vaka sessions erase --owner kim --dry-run",
-        "vaka sessions erase --owner kim --yes",
-    )
-)
-@click.argument("session", metavar="[ID]", default="")
-@click.option("--owner", default="", help="Everything of this owner: all sessions and memories.")
-@click.option("--dry-run", is_flag=True, help="Only print what would be erased.")
-@click.option("--yes", "-y", is_flag=True, help="Do not ask.")
-@options.json_option
-@options.store_options
-def erase(session: str, owner: str, dry_run: bool, yes: bool, **flags: Any) -> None:
-    """Erase what was said in a session, or everything that is stored of an owner. It cannot be undone.
-
-    The hashes of the events stay, so that `vaka sessions verify` still proves that the log is complete. Exit code 75
-    when a turn of a session runs: erase again when it has ended. Exit code 1 when a session could not be erased for
-    another reason.
-    """
-    if bool(session) == bool(owner):
-        raise UsageError("name one session, or --owner")
-    if not (yes or dry_run):
-        if not sys.stdin.isatty():
-            raise UsageError("erasing cannot be undone; add --yes to do it without a terminal")
-        what = f"everything of the owner {as_printable(owner)}" if owner else f"session {as_printable(session)}"
-        click.confirm(f"Erase {what} for good?", abort=True, err=True)
-
-    async def work(runtime: Runtime) -> ErasureReport:
-        id = (await find_session(runtime, session)).id if session else ""
-        return await runtime.erase(id, owner=owner, dry_run=dry_run)
-
-    report = with_runtime(flags, work)
-    if flags["as_json"]:
-        print_json(report)
-    else:
-        _print_erasure(report)
-    if report.failed:
-        raise Quit(BUSY if len(report.busy) == len(report.failed) else FAILED)
-
-
-def _count_things(count: int, one: str, several: str = "") -> str:
-    return f"{count} {one if count == 1 else several or f'{one}s'}"
-
-
-def _print_erasure(report: ErasureReport) -> None:
-    for id in report.sessions:
-        click.echo(as_printable(id))
-    for id, problem in report.failed.items():
-        click.echo(f"not erased: {as_printable(id)}: {as_printable(problem)}", err=True)
-    if report.busy:
-        click.echo("erase again when the turn that runs has ended", err=True)
-    # How many of the events have contents is known when they are erased.
-    verb, events = ("would erase", "at most {} events") if report.dry_run else ("erased", "{} events")
-    parts = [_count_things(len(report.sessions), "session"), events.format(report.events)]
-    parts += [] if report.dry_run else [_count_things(report.blobs, "blob")]
-    parts += [
-        _count_things(count, f"record of {kind} memory", f"records of {kind} memory")
-        for kind, count in report.memories.items()
-        if count
-    ]
-    click.echo(f"{verb} {', '.join(parts)}", err=True)
-    if not report.overwritten:
-        click.echo("files of the database may still have old copies until it is vacuumed; see the guide", err=True)
-
-
 MESSAGE_COMMANDS: tuple[click.Command, ...] = (
     create,
     update,
@@ -384,6 +302,5 @@ MESSAGE_COMMANDS: tuple[click.Command, ...] = (
     search,
     import_messages,
     apply_limits,
-    erase,
 )
-"""Commands that ``vaka sessions`` has for messages."""
+"""The commands of ``vaka sessions`` for messages."""
