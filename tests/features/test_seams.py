@@ -28,6 +28,12 @@ def load_commands():
     return [greet]
 
 
+def load_session_commands():
+    from vaka.greetings.cli import salute
+
+    return [salute]
+
+
 def load_operations():
     from vaka.greetings.http import OPERATIONS
 
@@ -56,6 +62,7 @@ FEATURE = Feature(
     name="greetings",
     commands={"greet": "Greet a person."},
     load_commands=load_commands,
+    load_session_commands=load_session_commands,
     load_operations=load_operations,
     load_door=load_door,
     load_checks=load_checks,
@@ -71,6 +78,13 @@ import click
 def greet(name):
     """Greet a person."""
     click.echo(f"Good morning, {name}.")
+
+
+@click.command()
+@click.argument("session")
+def salute(session):
+    """Greet in a session."""
+    click.echo(f"Good morning in {session}.")
 '''
 HTTP_FILE = """
 from starlette.responses import PlainTextResponse
@@ -125,12 +139,14 @@ MISSING_PROJECT = "this needs the feature 'project', and this installation has n
 def test_everything_else_works_without_the_folder_of_a_feature(feature: Feature, tmp_path: Path) -> None:
     tree, shell = copy_tree(tmp_path / "tree", without=[feature.name]), Shell(tmp_path)
     shell.write_script(say_line("Hello.") | {"repeat": True})
-    used = use_tree(tree, shell, *(["config show"] if feature.name == "project" else []))
+    used = use_tree(tree, shell, "sessions --help", *(["config show"] if feature.name == "project" else []))
     assert used["path"] == str(tree / "vaka" / "__init__.py")
     assert (used["answer"], used["run"]) == ("It is 5.", "Hello.\n")
     assert used["fork"].startswith("ses_fork")
     shown = commands_of(used["help"])
     assert shown == set(list_commands()) - set(feature.commands)
+    below_sessions = feature.load_session_commands() if feature.load_session_commands is not None else ()
+    assert commands_of(used["others"][0]).isdisjoint(command.name for command in below_sessions)
     if feature.name in USED_NAMES:
         name = USED_NAMES[feature.name]
         assert (
@@ -138,7 +154,7 @@ def test_everything_else_works_without_the_folder_of_a_feature(feature: Feature,
             == f"{name} needs the feature '{feature.name}', and this installation has no folder vaka/{feature.name}"
         )
     if feature.name == "project":
-        assert used["others"] == [f"error: {MISSING_PROJECT}\n"]
+        assert used["others"][1] == f"error: {MISSING_PROJECT}\n"
     with start_server(tree, shell) as server:
         turn = httpx2.post(
             f"{server.url}/api/v1/sessions/s/turns", json={"input": "Hi.", "agent": "assistant"}, timeout=60
@@ -169,10 +185,10 @@ def test_a_folder_more_is_a_feature_more(tmp_path: Path) -> None:
         shell.write_file(f"greetings/{name}.py", text)
     tree = copy_tree(tmp_path / "tree", more={"greetings": folder})
     shell.write_script(say_line("Hello.") | {"repeat": True})
-    used = use_tree(tree, shell, "greet Kim", "doctor", "gret Kim")
+    used = use_tree(tree, shell, "greet Kim", "doctor", "gret Kim", "sessions salute s")
     assert commands_of(used["help"]) == {*list_commands(), "greet"}
-    greeting, report, unknown = used["others"]
-    assert greeting == "Good morning, Kim.\n"
+    greeting, report, unknown, salute = used["others"]
+    assert (greeting, salute) == ("Good morning, Kim.\n", "Good morning in s.\n")
     assert ["greetings", "ok", "politely"] in [line.split() for line in report.splitlines()]
     assert "Did you mean 'greet'?" in unknown
     assert used["erased"] == "greetings,rules,semantic,text,working"

@@ -3,7 +3,7 @@
 import copy
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -21,8 +21,10 @@ from vaka.core.types.message import AssistantMessage, Message, Text, UserMessage
 from vaka.models.function_calls import parse_role
 from vaka.runtime.runtime import Runtime
 from vaka.runtime.session import Session
-from vaka.threads.processors import ThreadOptions
 from vaka.views.lumos import LumosEncoder, LumosEvent, StreamingConfig
+
+if TYPE_CHECKING:
+    from vaka.threads.processors import ThreadOptions
 
 EARLIER_KEY = "lumos_messages"
 """The messages before the first turn of a session, in its metadata."""
@@ -238,13 +240,12 @@ class StreamingAgent:
         earlier, system, prompt = _read_messages(messages)
         if earlier or chosen.context:
             raise InvalidInput("give only the messages of the user to answer; the thread has those before them")
-        if memory is None and chosen.context_window is not None:
-            memory = ThreadOptions(context_limit=chosen.context_window)
+        limits = {"context_limit": chosen.context_window} if chosen.context_window is not None else None
         return await self.runtime.threads.generate_with_memory(
             chosen.apply_to(self.agent, system),
             thread_id,
             tuple(Text(text=each.content) for each in prompt),
-            memory,
+            limits if memory is None else memory,
             resource_id=chosen.resource_id or None,
             key=chosen.run_id,
             model=chosen.model,

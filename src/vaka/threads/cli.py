@@ -1,8 +1,9 @@
 """The commands of ``vaka sessions`` for the messages of a session: create, add, list, search, change, import."""
 
 import sys
+from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, TypeVar
 
 import click
 import msgspec
@@ -19,17 +20,21 @@ from vaka.threads.stats import ThreadStats
 from vaka.threads.thread import AddedMessage, ThreadPolicy
 from vaka.threads.threads import Threads
 
+T = TypeVar("T")
+
 _ROLES = ("user", "assistant", "tool")
 
 
-class ThreadsRuntime(Protocol):
-    """The part of a runtime that the commands use."""
+class OpenThreads(NamedTuple):
+    """The threads of a runtime, with its store."""
 
-    @property
-    def store(self) -> Store: ...
+    store: Store
+    threads: Threads
 
-    @property
-    def threads(self) -> Threads: ...
+
+def _with_threads(flags: Mapping[str, Any], work: Callable[[OpenThreads], Coroutine[Any, Any, T]]) -> T:
+    """Run ``work`` with the threads of the runtime that flags and settings describe."""
+    return with_runtime(flags, lambda runtime: work(OpenThreads(runtime.store, runtime.threads)))
 
 
 def _print_session(info: SessionInfo, *, as_json: bool) -> None:
@@ -73,13 +78,13 @@ def messages(session: str, owner: str | None, **flags: Any) -> None:
     )
     query = MessageQuery(filter=selected, limit=flags["limit"], cursor=flags["after"], reverse=flags["newest"])
 
-    async def work(runtime: ThreadsRuntime) -> tuple[SessionInfo, ThreadStats, MessagePage]:
-        info = await find_session(runtime, session, owner=owner)
-        state = (await runtime.threads.get(info.id)).state
-        stats = await runtime.threads.stats(info.id)
-        return msgspec.structs.replace(info, state=state), stats, await runtime.threads.get_messages(info.id, query)
+    async def work(opened: OpenThreads) -> tuple[SessionInfo, ThreadStats, MessagePage]:
+        info = await find_session(opened, session, owner=owner)
+        state = (await opened.threads.get(info.id)).state
+        stats = await opened.threads.stats(info.id)
+        return msgspec.structs.replace(info, state=state), stats, await opened.threads.get_messages(info.id, query)
 
-    info, stats, page = with_runtime(flags, work)
+    info, stats, page = _with_threads(flags, work)
     if flags["as_json"]:
         found = describe_session(info)
         print_json({"session": found, "stats": stats, "messages": page.messages, "next": page.next or None})
@@ -123,12 +128,12 @@ def search(text: tuple[str, ...], role: str | None, **flags: Any) -> None:
     if not parse_query(query.text).required:
         raise UsageError("the text has no word that must occur; name one before those that must not: pump -old")
 
-    async def work(runtime: ThreadsRuntime) -> SearchPage:
+    async def work(opened: OpenThreads) -> SearchPage:
         if query.session:
-            await find_session(runtime, query.session)
-        return await runtime.threads.search(query)
+            await find_session(opened, query.session)
+        return await opened.threads.search(query)
 
-    page = with_runtime(flags, work)
+    page = _with_threads(flags, work)
     if flags["as_json"]:
         print_json({"hits": page.hits, "next": page.next or None})
         return
@@ -165,15 +170,15 @@ def _one_line(text: str) -> str:
 def import_messages(file: Path, id: str, owner: str | None, **flags: Any) -> None:
     """Create a session from an export of its messages. Messages that it has already are not added twice."""
 
-    async def work(runtime: ThreadsRuntime) -> SessionInfo:
+    async def work(opened: OpenThreads) -> SessionInfo:
         if str(file) == "-":
-            made = await runtime.threads.import_lines(sys.stdin.buffer, id=id, resource_id=owner)
+            made = await opened.threads.import_lines(sys.stdin.buffer, id=id, resource_id=owner)
         else:
             with file.open("rb") as lines:
-                made = await runtime.threads.import_lines(lines, id=id, resource_id=owner)
-        return await find_session(runtime, made.id)
+                made = await opened.threads.import_lines(lines, id=id, resource_id=owner)
+        return await find_session(opened, made.id)
 
-    _print_session(with_runtime(flags, work), as_json=flags["as_json"])
+    _print_session(_with_threads(flags, work), as_json=flags["as_json"])
 
 
 @click.command(
@@ -198,13 +203,13 @@ def create(id: str, title: str, owner: str, agent: str, **flags: Any) -> None:
     """Create an empty session and print its id. A limit that is not given is none; see `vaka sessions apply-limits`."""
     policy = _make_policy(flags)
 
-    async def work(runtime: ThreadsRuntime) -> SessionInfo:
-        made = await runtime.threads.create(
+    async def work(opened: OpenThreads) -> SessionInfo:
+        made = await opened.threads.create(
             id=id, title=title, agent_id=agent, resource_id=owner, metadata=flags["metadata"], policy=policy
         )
-        return await find_session(runtime, made.id)
+        return await find_session(opened, made.id)
 
-    _print_session(with_runtime(flags, work), as_json=flags["as_json"])
+    _print_session(_with_threads(flags, work), as_json=flags["as_json"])
 
 
 def _make_policy(flags: dict[str, Any]) -> ThreadPolicy | None:
@@ -226,7 +231,7 @@ def apply_limits(**flags: Any) -> None:
     `vaka sessions messages` shows such a state as soon as it is due; this writes it to the log. Run it from time to
     time.
     """
-    changed = with_runtime(flags, lambda runtime: runtime.threads.apply_policies())
+    changed = _with_threads(flags, lambda opened: opened.threads.apply_policies())
     if flags["as_json"]:
         print_json({"changed": changed})
     else:
@@ -252,16 +257,16 @@ def update(session: str, title: str | None, state: ThreadState | None, version: 
     if title is None and state is None and not metadata:
         raise UsageError("nothing to update: give --title, --metadata or --state")
 
-    async def work(runtime: ThreadsRuntime) -> SessionInfo:
-        info, expected = await find_session(runtime, session, owner=flags["owner"]), version
+    async def work(opened: OpenThreads) -> SessionInfo:
+        info, expected = await find_session(opened, session, owner=flags["owner"]), version
         if title is not None or metadata:
-            found = await runtime.threads.update(info.id, title=title, metadata=metadata, version=expected)
+            found = await opened.threads.update(info.id, title=title, metadata=metadata, version=expected)
             expected = found.version if expected is not None else None
         if state is not None:
-            await runtime.threads.set_state(info.id, state, version=expected)
-        return await find_session(runtime, info.id)
+            await opened.threads.set_state(info.id, state, version=expected)
+        return await find_session(opened, info.id)
 
-    _print_session(with_runtime(flags, work), as_json=flags["as_json"])
+    _print_session(_with_threads(flags, work), as_json=flags["as_json"])
 
 
 @click.command(
@@ -283,11 +288,11 @@ def add(session: str, text: str, role: str, id: str, **flags: Any) -> None:
     content = text if text != "-" else sys.stdin.read()
     message = {"role": role, "content": content, "id": id, "metadata": flags["metadata"]}
 
-    async def work(runtime: ThreadsRuntime) -> AddedMessage:
-        info = await find_session(runtime, session, owner=flags["owner"])
-        return await runtime.threads.add_message(info.id, message)
+    async def work(opened: OpenThreads) -> AddedMessage:
+        info = await find_session(opened, session, owner=flags["owner"])
+        return await opened.threads.add_message(info.id, message)
 
-    added = with_runtime(flags, work)
+    added = _with_threads(flags, work)
     if flags["as_json"]:
         print_json(added)
     else:

@@ -87,7 +87,8 @@ async def compose_deletion(
     session values become those at this event, which is before the turn. Raises ``Busy`` for a thread with unfinished
     work, and ``InvalidInput`` when too many messages follow.
     """
-    store, session, state = host.store, SessionId(thread.id), now.state
+    store = host.store
+    session, state = SessionId(thread.id), now.state
     if state.turn is not None or state.inputs:
         raise Busy(f"session {thread.id!r} has an unfinished turn or a queued input; finish or interrupt it first")
     known = [row for row in [await store.messages.find(session, id) for id in ids] if row is not None]

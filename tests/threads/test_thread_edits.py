@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 import vaka
-from tests.runtime.test_thread_turns import Answers
-from tests.runtime.test_threads import CALL, RESULT, texts_of
+from tests.threads.test_thread_turns import Answers
+from tests.threads.test_threads import CALL, RESULT, texts_of
 from vaka.config.options import Models
 from vaka.core.ports.messages import MessageQuery
 from vaka.core.ports.store import Store
