@@ -15,7 +15,6 @@ from vaka.core.session.index_rows import find_asked_decisions
 from vaka.core.session.pending_decisions import PendingDecisions
 from vaka.core.types import progress
 from vaka.core.types.control import RunSettings, decision_of
-from vaka.core.types.ending import Response, is_response
 from vaka.core.types.errors import Busy, InvalidInput, NotFound, Suspended, TurnError, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
