@@ -59,10 +59,9 @@ class FolderSettings:
         """Return whether a file names servers. Plugins and the entries of servers are not read."""
         state = self.read_state(self.state_file)
         projects: object = state.get("projects")
-        tables = [state, *(cast("dict[str, Any]", projects).values() if isinstance(projects, dict) else ())]
-        tables += [file.document for file in self.files]
-        named = any(isinstance(table, dict) and (table.get("mcpServers") or table.get("mcp")) for table in tables)
-        return bool(named or self.shared_files() or self.managed_files)
+        tables: list[object] = [state, *(file.document for file in self.files)]
+        tables += cast("dict[str, object]", projects).values() if isinstance(projects, dict) else ()
+        return bool(any(map(_defines_servers, tables)) or self.shared_files() or self.managed_files)
 
     def variables(self) -> Mapping[str, str]:
         return settings_env(self.files)
@@ -87,3 +86,8 @@ class FolderSettings:
 
     def edit(self, path: Path, change: Callable[[dict[str, Any]], None]) -> None:
         edit_document(path, change, MAX_STATE_BYTES)
+
+
+def _defines_servers(table: object) -> bool:
+    entries = cast("dict[str, object]", table) if isinstance(table, dict) else {}
+    return bool(entries.get("mcpServers") or entries.get("mcp"))
