@@ -19,6 +19,17 @@ TS := $(VENV)/.ts-packages
 WORKERS ?= 3
 # Arguments for pytest: make test ARGS="tests/core -k fold"
 ARGS ?=
+# The tests of one feature: its folder, the files elsewhere that have its name, and the tree without it. make test FEATURE=memory
+FEATURE ?=
+FEATURES := $(patsubst src/vaka/%/feature.py,%,$(wildcard src/vaka/*/feature.py))
+ifneq ($(FEATURE),)
+ifeq ($(filter $(FEATURE),$(FEATURES)),)
+$(error there is no feature '$(FEATURE)'; the features are: $(FEATURES))
+endif
+FOUND := $(foreach name,$(FEATURE) $(FEATURE)_*,$(wildcard tests/*/test_$(name).py tests/*/*/test_$(name).py))
+override ARGS += $(wildcard tests/$(FEATURE)) $(filter-out tests/$(FEATURE)/%,$(FOUND)) \
+	"tests/features/test_seams.py::test_everything_else_works_without_the_folder_of_a_feature[$(FEATURE)]"
+endif
 
 # Folders that exist now, of those the tools look at.
 CODE := $(wildcard src tests scripts examples bench)
@@ -76,7 +87,7 @@ ts: $(TS) ## Build the TypeScript client and run its tests
 demo: setup ## An agent at work, killed half-way and resumed
 	$(PY) examples/demo.py
 
-test: setup system $(LUAU) $(if $(ARGS),,installed) $(CLIENTS) $(TS) ## Tests of both packages, with coverage and its gates
+test: setup system $(LUAU) $(if $(ARGS),,installed) $(CLIENTS) $(TS) ## All tests, with coverage gates; FEATURE=memory: those of one feature; ARGS="-k fold": some
 	@rm -rf .coverage && mkdir -p .coverage
 	@$(if $(ARGS),,$(PY) -m pytest -q -n $(WORKERS) --inline-snapshot=disable -p no:asyncio -c pyluau/pyproject.toml pyluau/tests)
 	$(PY) -m pytest -n $(WORKERS) --inline-snapshot=disable --dist worksteal --cov --cov-report= $(ARGS)
