@@ -5,7 +5,7 @@ actions declare; the second from the signatures of the methods of ``CallBatch``,
 """
 
 import inspect
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, get_args, get_type_hints
 
@@ -165,9 +165,9 @@ def draw_call() -> str:
 PICTURES: dict[str, Callable[[], str]] = {"agent": draw_agent, "call": draw_call}
 
 
-def insert_pictures(page: str) -> str:
+def insert_pictures(page: str, pictures: Mapping[str, Callable[[], str]]) -> str:
     """Return a page with the pictures at their marks."""
-    for name, make in PICTURES.items():
+    for name, make in pictures.items():
         head = f"<!-- picture: {name} -->\n```text\n"
         before, mark, rest = page.partition(head)
         _, end, after = rest.partition("\n```\n")
@@ -178,4 +178,4 @@ def insert_pictures(page: str) -> str:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(insert_pictures(PAGE.read_text("utf-8")), "utf-8")
+    PAGE.write_text(insert_pictures(PAGE.read_text("utf-8"), PICTURES), "utf-8")

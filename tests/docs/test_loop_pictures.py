@@ -5,7 +5,7 @@ from scripts.loop_pictures import PAGE, PICTURES, insert_pictures
 
 def test_the_pictures_are_up_to_date() -> None:
     page = PAGE.read_text("utf-8")
-    assert insert_pictures(page) == page, "run: python -m scripts.loop_pictures"
+    assert insert_pictures(page, PICTURES) == page, "run: python -m scripts.loop_pictures"
 
 
 def test_the_pictures_name_each_state_and_the_events_that_change_it() -> None:
