@@ -40,7 +40,7 @@ unexport PYTHONDONTWRITEBYTECODE
 unexport PYTHONWARNINGS
 
 .PHONY: help setup demo ts test test-all check rust lint format types mypy pyright imports gates coverage security bench bench-peers \
-	bench-growth bench-memory bench-check bench-counts house screenshots changelog clean installed system
+	bench-growth bench-memory bench-check bench-counts house generate screenshots changelog clean installed system
 
 help: ## List the targets
 	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -163,6 +163,13 @@ bench-counts: setup # Fail on counts that rose: what .ci/run checks, whatever th
 
 house: setup ## The numbers that say how simple the tree is, beside their goals
 	@$(PY) -m scripts.house
+
+generate: setup ## Write the schemas, reference pages, TypeScript types and pictures again that follow from the code
+	$(PY) -m scripts.schema
+	$(PY) -m scripts.reference
+	$(PY) -m scripts.ts_types
+	$(PY) -m scripts.loop_pictures
+	$(PY) -m scripts.package_picture
 
 screenshots: setup ## Draw the pictures of docs/guides/chat.md and console.md again
 	$(PY) -m scripts.screenshots
