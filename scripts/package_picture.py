@@ -39,10 +39,13 @@ def find_imports() -> dict[str, set[str]]:
             for imported in graph.find_modules_directly_imported_by(module):
                 target = _package_of(imported)
                 if target in PACKAGES and target != importer:
-                    found[importer].add(
-                        next((kit for kit in KITS if f"{imported}.".startswith(f"vaka.{kit}.")), target)
-                    )
+                    found[importer].add(target if importer == "cli" else _part_of(imported))
     return found
+
+
+def _part_of(module: str) -> str:
+    """Return the kit or the package of a module."""
+    return next((kit for kit in KITS if f"{module}.".startswith(f"vaka.{kit}.")), _package_of(module))
 
 
 def _package_of(module: str) -> str:
@@ -56,7 +59,7 @@ def draw_packages() -> str:
 
 
 def _draw_layers(layers: Sequence[Sequence[str]], imports: dict[str, set[str]]) -> Iterator[str]:
-    order = [["cli.kit", "server.kit"], *layers]
+    order = [KITS, *layers]
     for index, layer in enumerate(layers):
         if index:
             yield f"{'─' * _COLUMN}┼{'─' * 48}"
