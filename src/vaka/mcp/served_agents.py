@@ -12,13 +12,13 @@ import msgspec
 from vaka.core.loop.blobs import restore_content
 from vaka.core.ports.store import PendingDecision
 from vaka.core.session.index_rows import find_asked_decisions
-from vaka.core.session.pending_decisions import PendingDecisions
 from vaka.core.types import progress
 from vaka.core.types.control import RunSettings, decision_of
 from vaka.core.types.errors import Busy, InvalidInput, NotFound, Suspended, TurnError, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import SessionId
 from vaka.core.types.message import Text, ToolResult
+from vaka.core.types.pending_decisions import PendingDecisions
 from vaka.core.types.tool import ToolSpec
 from vaka.mcp.server import Report, ToolOutcome, ToolRun
 from vaka.mcp.serving import (

@@ -10,13 +10,13 @@ from typing import Any, Literal, Protocol
 import msgspec
 
 from vaka.agents.react import Agent
-from vaka.core.session.pending_decisions import PendingDecisions
 from vaka.core.types import control, progress
 from vaka.core.types.control import Asked, decision_of
 from vaka.core.types.errors import BadRequest, VakaError
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor
 from vaka.core.types.message import ToolResult
+from vaka.core.types.pending_decisions import PendingDecisions
 from vaka.runtime.options import ApprovalAnswer
 from vaka.runtime.session import Session
 from vaka.server.answer_start import AnswerStart

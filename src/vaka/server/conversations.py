@@ -18,7 +18,6 @@ from vaka.core.ports.env import format_timestamp
 from vaka.core.ports.store import PendingDecision
 from vaka.core.ports.values import KeyValueStore
 from vaka.core.session.fanout import Follower
-from vaka.core.session.pending_decisions import PendingDecisions
 from vaka.core.types.control import ApprovalRequested, ApprovalResolved, Asked, QuestionAsked
 from vaka.core.types.errors import Busy, HeadMoved, VakaError
 from vaka.core.types.event import Event
@@ -33,6 +32,7 @@ from vaka.core.types.message import (
     UserMessage,
     text_of,
 )
+from vaka.core.types.pending_decisions import PendingDecisions
 from vaka.core.types.progress import ToolCompleted, ToolFailed
 from vaka.runtime.options import OnBusy
 from vaka.runtime.session import Session, binding_of

@@ -9,12 +9,12 @@ from vaka.core.loop.blobs import restore_content
 from vaka.core.ports.values import BlobStore
 from vaka.core.session.fanout import Follower
 from vaka.core.session.follow import FollowerHub, Subscription
-from vaka.core.session.pending_decisions import PendingDecisions
 from vaka.core.types.control import ApprovalExpired, ApprovalResolved, QuestionAnswered
 from vaka.core.types.ending import Response
 from vaka.core.types.errors import Closed, Suspended
 from vaka.core.types.event import Event
 from vaka.core.types.ids import Cursor
+from vaka.core.types.pending_decisions import PendingDecisions
 from vaka.core.types.progress import DELTA_TYPES, MessageCompleted
 from vaka.runtime.turn_stream import TurnCollector
 

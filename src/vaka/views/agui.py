@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from vaka.core.session.pending_decisions import PendingDecisions
 from vaka.core.types import control, progress
 from vaka.core.types.control import Asked
 from vaka.core.types.decision_text import text_of_decision
@@ -25,6 +24,7 @@ from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import JSON, AgentPath, CallId, MessageId
 from vaka.core.types.message import Audio, Content, Document, Image, Part, ToolResult, Usage, as_content, text_of
 from vaka.core.types.monitor import UsageRecorded
+from vaka.core.types.pending_decisions import PendingDecisions
 from vaka.views.failures import failure_of
 from vaka.views.message_blocks import MessageBlocks, Piece
 from vaka.views.routed_agents import RoutedAgents

@@ -9,7 +9,6 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from vaka.core.session.pending_decisions import PendingDecisions
 from vaka.core.types import control, progress
 from vaka.core.types.control import Asked
 from vaka.core.types.errors import ModelRefused
@@ -17,6 +16,7 @@ from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import AgentPath, CallId, MessageId
 from vaka.core.types.message import ToolCall, ToolResult, Usage, as_content
 from vaka.core.types.monitor import UsageRecorded
+from vaka.core.types.pending_decisions import PendingDecisions
 from vaka.views.failures import Failure, make_failure
 from vaka.views.message_blocks import BlockKind, MessageBlocks, Piece, kind_of
 from vaka.views.routed_agents import RoutedAgents

@@ -3,12 +3,12 @@
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TypeAlias
 
-from vaka.core.session.pending_decisions import PendingDecisions
 from vaka.core.types import control, progress
 from vaka.core.types.control import Asked
 from vaka.core.types.event import Body, Event
 from vaka.core.types.ids import TurnId
 from vaka.core.types.message import Content, Part, Reasoning, Text, Usage, as_content
+from vaka.core.types.pending_decisions import PendingDecisions
 from vaka.views.a2a.content import JsonObject, parts_of
 from vaka.views.a2a.replies import parts_for
 from vaka.views.failures import failure_of
