@@ -287,7 +287,8 @@ class Heartbeat:
                 await self._run_due()
                 await self._pause(self._seconds_until_due())
         finally:
-            self._connection = None
+            if self._connection is connection:  # otherwise a claim has opened another one meanwhile
+                self._connection = None
             await close_connection(connection)
 
     async def _run_unconnected(self, error: Exception) -> None:
