@@ -57,7 +57,7 @@ def test_a_person_follows_the_link_asks_approves_and_reads_the_answer_as_it_grow
         card = page.locator("[data-decision]")
         expect(card).to_contain_text("log.md")
         assert not (served_alone.project.folder / "log.md").exists()
-        card.get_by_role("button", name="Approve", exact=True).click()
+        card.get_by_role("button", name="Approve once", exact=True).click()
         answer = page.locator(".message.assistant .markdown").last
         expect(answer).to_contain_text("The log")
         pause.open()

@@ -199,7 +199,7 @@ async def test_permanent_errors_are_not_retried(status: int, kind: type[ModelErr
         ({"data": [{"embedding": [1.0], "index": 0}, {"embedding": [1.0]}]}, "none for text 1"),
         ({"data": [{"embedding": [1.0], "index": 0}, {"embedding": [1.0], "index": 2}]}, "none for text 1"),
         ({"data": [{"embedding": [1.0], "index": 0}, {"embedding": [1.0, 2.0], "index": 1}]}, "vectors of 1 numbers"),
-        ({"data": [{"embedding": [], "index": 0}, {"embedding": [], "index": 1}]}, "an empty one"),
+        ({"data": [{"embedding": [], "index": 0}, {"embedding": [], "index": 1}]}, "an empty vector"),
         ({"data": [{"embedding": "AAA", "index": 0}, {"embedding": "AAAA", "index": 1}]}, "base64"),
         ({"data": [{"embedding": "AAAA", "index": 0}, {"embedding": "AAAA", "index": 1}]}, "base64"),
         (
