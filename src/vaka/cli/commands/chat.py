@@ -140,7 +140,8 @@ def _converse(continued: ContinuedSession, prompt: str, place: CommandStore) -> 
     async def work(keys: str) -> int:
         store = place.store_of(continued.settings)
         async with runtime_from_settings(continued.settings, agent, quiet=True, ask="wait", store=store) as runtime:
-            from vaka.cli.chat.conversation import Chat
+            with explain_missing_extra():
+                from vaka.cli.chat.conversation import Chat
 
             session = await open_session(runtime, target)
             chat_settings = _local_settings(runtime, continued.settings, flags)
@@ -162,7 +163,8 @@ def _run_chat(
 
 
 def _converse_on_server(flags: dict[str, Any], prompt: str) -> int:
-    from vaka.cli.remote.chat import converse_on_server
+    with explain_missing_extra():
+        from vaka.cli.remote.chat import converse_on_server
 
     settings = load_flag_settings(flags)
     chat_settings = _chat_settings(settings, flags)
