@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import stat
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,8 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.cli.chat.chat_in_process import chat_in_process
-from tests.cli.shell import Shell, call_line, say_line
+from tests.cli.shell import TIMEOUT, Shell, call_line, say_line
+from tests.without_library import vaka_without
 from vaka.agents.react import Agent
 from vaka.cli.command_table import find_command
 from vaka.cli.completion import add_completers
@@ -215,6 +217,15 @@ def test_servers_are_tried_and_one_that_fails_gives_exit_code_1(project: Path) -
     assert (unset.exit_code, "the variable NO_SUCH of command is not set" in unset.stdout) == (1, True)
     untrusted = vaka("test")
     assert (untrusted.exit_code, "no server that may be started" in untrusted.stderr) == (0, True)
+
+
+def test_without_the_library_every_server_says_how_to_install_it(shell: Shell) -> None:
+    servers = {f"server{number}": {"command": "true"} for number in range(12)}
+    shell.write_file("servers.json", json.dumps({"mcpServers": servers}))
+    program = vaka_without("mcp", "mcp", "test", "--json", "--mcp-config", "servers.json")
+    done = subprocess.run(program, cwd=shell.folder, env=shell.env, capture_output=True, check=False, timeout=TIMEOUT)
+    reason = "the library for MCP servers is not installed: pip install 'vaka[mcp]'"
+    assert [server["reason"] for server in json.loads(done.stdout)] == [reason] * 12
 
 
 def test_a_run_offers_the_tools_of_trusted_files_and_of_flags(shell: Shell) -> None:

@@ -1,6 +1,7 @@
 """A connection to one MCP server, which one task owns: it starts on first use, and again after the server ended."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -28,6 +29,7 @@ MIN_HIDDEN = 4
 
 _PUBLIC_OAUTH = frozenset(("callbackPort", "scope", "scopes"))
 _R = TypeVar("_R")
+_loading = threading.Lock()
 
 
 class McpStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -266,8 +268,9 @@ def hide_values(text: str, values: Iterable[str]) -> str:
 
 def _load_session_run() -> "type[SessionRun]":
     """Import the library, in a thread, since that takes a while."""
-    try:
-        from vaka.mcp.session import SessionRun  # noqa: PLC0415  # heavy; a program without servers does not need it
-    except ModuleNotFoundError as error:
-        raise ConfigError("the library for MCP servers is not installed: pip install 'vaka[mcp]'") from error
+    with _loading:  # a thread that waits for an import which fails would get a module without its names
+        try:
+            from vaka.mcp.session import SessionRun  # noqa: PLC0415  # heavy; programs without servers need none
+        except ModuleNotFoundError as error:
+            raise ConfigError("the library for MCP servers is not installed: pip install 'vaka[mcp]'") from error
     return SessionRun
