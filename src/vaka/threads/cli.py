@@ -160,7 +160,8 @@ def _one_line(text: str) -> str:
 
 
 @click.command(
-    "import", epilog=options.format_examples("vaka sessions import demo.jsonl", "vaka sessions import - --owner kim")
+    "import",
+    epilog=options.format_examples("vaka sessions import messages.jsonl", "vaka sessions import - --owner kim"),
 )
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True, path_type=Path))
 @click.option("--id", default="", help="The id of the session; default: the id in the file.")

@@ -184,10 +184,12 @@ class ThreadReader:
         try:
             return _decoder.decode(line)
         except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
-            raise InvalidInput(
-                f"line {self._number} is not a line of exported messages: {error}; messages before it may have been "
-                f"imported, and importing the mended file again adds none twice"
-            ) from error
+            hint = (
+                "messages before it may have been imported, and importing the mended file again adds none twice"
+                if self._number > 1
+                else "`vaka sessions export ID --format messages` writes such lines"
+            )
+            raise InvalidInput(f"line {self._number} is not a line of exported messages: {error}; {hint}") from error
 
     def _to_message(self, line: ExportedMessage) -> NewMessage:
         calls = tuple(ToolCall(id=CallId(c.id), name=c.name, arguments=c.arguments) for c in line.tool_calls)
