@@ -83,8 +83,10 @@ async def test_a_client_without_forms_learns_where_to_decide(serve: Serve, scrip
         waiting = await client.call_tool("ask_assistant", {"prompt": "Go."})
         assert waiting.is_error
         assert waiting.structured_content is not None
-        assert "POST /api/v1/approvals/" in waiting.structured_content["waiting_for"][0]
         [row] = await served.service.runtime.decisions()
+        asked = "deploy {} needs an approval (the rule deploy asks about deploy)."
+        place = f"Decide it in the console, or with POST /api/v1/approvals/{row.id}/resolve"
+        assert waiting.structured_content["waiting_for"] == [f"{asked} {place}"]
         async with served.client() as http:
             await http.post(f"/api/v1/approvals/{row.id}/resolve", json={"decision": "approve"})
         session = waiting.structured_content["session_id"]

@@ -225,4 +225,5 @@ def _hint(row: PendingDecision) -> str:
     """Return an open decision in one line, with the request that takes it."""
     assert isinstance(row.event.data, Asked)  # noqa: S101  # a decision is an approval or a question
     line = text_of_decision(row.event.data).line
-    return f"{line[:200]} (decide it in the console, or with POST /api/v1/approvals/{row.id}/resolve)"
+    shown = line if len(line) <= 200 else f"{line[:200]}…"
+    return f"{shown} Decide it in the console, or with POST /api/v1/approvals/{row.id}/resolve"
