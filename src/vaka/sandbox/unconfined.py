@@ -123,7 +123,7 @@ class PortableProcess:
         if self._stdin_task is not None:
             self._stdin_task.cancel()
         self.close_stdin()
-        if self._output_abandoned:
+        if self._output_abandoned or not self._output_claimed:
             transport = getattr(self._child, "_transport", None)  # the only way to close pipes before their end
             if transport is not None:
                 transport.close()
