@@ -13,6 +13,7 @@ _EXTRAS = {
     "jwt": "server",
     "starlette": "server",
     "uvicorn": "server",
+    "websockets": "server",
 }
 
 
