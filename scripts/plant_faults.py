@@ -241,7 +241,8 @@ def _test_folder_of(root: Path, path: str) -> str:
 def run_tests(root: Path, tests: Sequence[str], seconds: float, *options: str) -> list[str]:
     """Run tests and return the names of those that failed, or ``TIMEOUT``."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--no-header", "--tb=no", *options]
-    environment = {**os.environ, "PYTHONPATH": str(root / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    unmeasured = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_PROCESS_")}
+    environment = {**unmeasured, "PYTHONPATH": str(root / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
             [*command, "-m", "not exhaustive", *tests],
