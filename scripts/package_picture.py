@@ -1,7 +1,7 @@
 """Draw the packages of vaka with their imports into docs/design.md: ``python -m scripts.package_picture``.
 
-The layers are those of the import contract "The flow" in ``pyproject.toml``, the imports those of the source, imports
-inside functions and for types included.
+The layers come from the import contract "The flow" in ``pyproject.toml``. The imports come from the source, with
+imports inside functions and for types.
 """
 
 import re
